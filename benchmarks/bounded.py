@@ -33,6 +33,7 @@ import newest_loops  # noqa: F401
 import record
 import strangers_loops  # noqa: F401
 import unnamed_loops  # noqa: F401
+import walked_loops  # noqa: F401
 import wide_programs  # noqa: F401
 from endless_loops import LOOPS
 

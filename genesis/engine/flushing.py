@@ -165,6 +165,8 @@ def _part_flushed(whole: Flush, asked: list[Storage], part: Container[Storage]) 
 def end_step() -> None:
     """A training step ends: run what is pending, without waiting for the GPU."""
     if state.session is not None and (running := session.active()) is not None and running.refusal is None:
+        if not running.ended:
+            running.comes_to_step()
         running.ended = True
         running.at_end += [(weakref.ref(s), s.node) for s in live_pending() if s.cell is None and not s.settled]
         return

@@ -43,6 +43,8 @@ class Session:
         options: what an optimizer's groups held when a step asked for it: (group, content); and what a schedule, which
             replays step themselves, found and left there: (group, before, after).
         ended: an optimizer ended a step.
+        comes_to_step: called when the first one does.
+        put_back: puts back what the call has kept in Python since: the step did not run, and will not.
         at_end: storages that were not computed when it did, with their contents: the plain call computes them there.
         refused: called when there is a refusal: nothing needs to be followed from then on.
         refusal: why the call cannot be replayed, or None.
@@ -76,6 +78,8 @@ class Session:
         self.freed: list[Node] = []
         self.options: list[tuple[dict[str, Any], ...]] = []
         self.ended = False
+        self.comes_to_step: Callable[[], None] = lambda: None
+        self.put_back: Callable[[], None] = lambda: None
         self.at_end: list[tuple[Callable[[], Any], Node]] = []
         self.refusal: str | None = None
         self.beginning = False
@@ -256,15 +260,24 @@ class running(Context):
 
 
 def take_back(numbers: Iterable[Callable[[], Sequence[Any]]]) -> None:
-    """Undo what asking for these numbers moved on, where they can: the step that they were for did not run.
+    """Undo what asking for these numbers moved on, the last first, where they can: the step that they were for did not
+    run. Of a replay only what was asked for since `forget_last`.
 
     Not of those that can be looked at ahead: they move on with the step's writes, and back with them."""
-    for again in numbers:
+    for again in reversed([*numbers]):
         if hasattr(again, "ahead"):
             continue
         undo = getattr(again, "undo", None)
         if undo is not None:
             undo()
+
+
+def forget_last(numbers: Iterable[Callable[[], Sequence[Any]]]) -> None:
+    """A call is about to ask for these numbers: what the call before it moved on stays, whatever is taken back."""
+    for again in numbers:
+        forget = getattr(again, "forget", None)
+        if forget is not None:
+            forget()
 
 
 def ahead_of(again: Callable[[], Sequence[Any]],
@@ -320,25 +333,26 @@ def _nodes_of(values: Sequence[Any], again: Callable[[], Sequence[Any]]) -> list
     return nodes
 
 
-def repeated(action: Callable[[], Any], undo: Callable[[], Any]) -> None:
+def repeated(action: Callable[[], Any], undo: Callable[[], Any], forget: Callable[[], Any]) -> None:
     """Do something in Python that every replay does again, in order with the numbers that replays ask for.
 
     What runs inside is no part of the captured function: it may change from call to call, and must not compute.
-    `undo` takes the last one back, of a step that did not run after all.
+    `undo` takes the last one back, of a step that did not run after all: nothing where `forget` was called since, or
+    where it was taken back already.
     """
     session = active()
     if session is None or session.repeating:
         action()
         return
     if session.tentative:  # it is left out
-        session.numbers.append(((), _Again(action, undo)))
+        session.numbers.append(((), _Again(action, undo, forget)))
         return
     before = session.extent()
     with _repeating(session):
         action()
     if session.extent() != before:
         session.refuse("it computes in what a replay runs again")
-    session.numbers.append(((), _Again(action, undo)))
+    session.numbers.append(((), _Again(action, undo, forget)))
 
 
 def _repeating(session: Session) -> Temporary:
@@ -353,10 +367,10 @@ def _repeating(session: Session) -> Temporary:
 class _Again:
     """An action of Python, as a source of no numbers."""
 
-    __slots__ = ("_action", "undo")
+    __slots__ = ("_action", "forget", "undo")
 
-    def __init__(self, action: Callable[[], Any], undo: Callable[[], Any]):
-        self._action, self.undo = action, undo
+    def __init__(self, action: Callable[[], Any], undo: Callable[[], Any], forget: Callable[[], Any]):
+        self._action, self.undo, self.forget = action, undo, forget
 
     def __call__(self) -> Sequence[Any]:
         self._action()

@@ -60,6 +60,15 @@ def interrupts(error: BaseException) -> bool:
     return from_outside(error)
 
 
+def keeps_pending(error: BaseException) -> bool:
+    """Whether a flush that raised this has left all pending: it was interrupted, or had no stack to run on.
+
+    >>> keeps_pending(KeyboardInterrupt()), keeps_pending(RecursionError()), keeps_pending(MemoryError("2 GB"))
+    (True, True, False)
+    """
+    return isinstance(error, RecursionError) or interrupts(error)
+
+
 def from_outside(error: BaseException) -> bool:
     """Whether a signal's handler raised it, though it may handle none any more, or another thread has had it raised.
 

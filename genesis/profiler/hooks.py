@@ -202,11 +202,13 @@ class Hooks:
             clock = self._clock(gpu, stream, steps.device.index)
             *events, pause = (gpu.create_event(True) for _ in range(len(steps.steps) + 2))
 
+            first = steps.first_left
+
             def paused() -> None:
                 gpu.record_event(pause, stream)
-                hold_back(gpu, stream, len(steps.steps) - steps.first_overwriting, steps.device)
-            if steps.first_overwriting:
-                hold_back(gpu, stream, steps.first_overwriting, steps.device)
+                hold_back(gpu, stream, len(steps.steps) - first, steps.device)
+            if first:
+                hold_back(gpu, stream, first, steps.device)
             told = original(bound, stream, [gpu.record_call(event, stream) for event in events], paused)
             self.recorder.pending.append(partial(self._launches, steps, gpu, clock, events, pause))
             return told

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from genesis.runtime.cuda.collective_work import CollectiveWork
-    from genesis.runtime.cuda.driver import StreamHandle
+    from genesis.runtime.cuda.driver import Call, StreamHandle
 
 
 class DistError(RuntimeError):
@@ -151,6 +151,9 @@ class DeviceTransport(Protocol):
 
     def run(self, work: CollectiveWork, stream: StreamHandle) -> None:
         """Give the stream (the driver's) the collective (`runtime.cuda.collective_work.CollectiveWork`)."""
+
+    def calls(self, work: CollectiveWork, stream: StreamHandle) -> Sequence[Call]:
+        """Calls into C that do what `run` does, where it does not block: no line of Python runs between them."""
 
     def abort(self) -> None:
         """End what hangs, from another thread."""

@@ -11,9 +11,13 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import repeat, starmap
+from operator import add
 from typing import Final, NamedTuple
 
 from genesis.runtime.collectives import DistBackendError, group_entry
+from genesis.runtime.contexts import in_order
 
 KEPT: Final = 256
 """Collectives that are remembered, to be compared with other ranks'."""
@@ -51,7 +55,7 @@ class Together:
     """Collectives that begin at once, in order.
 
     Attributes:
-        counts: by group, and by `message_way`, how many they are.
+        groups, amounts: the groups, and each `message_way`, and how many there are of each.
 
     Args:
         collectives: (group, text, line) of each.
@@ -63,7 +67,8 @@ class Together:
 
     def __init__(self, collectives: Sequence[tuple[str, str, str]], ways: Sequence[str] = ()):
         self.collectives = tuple(collectives)
-        self.counts = tuple(Counter([*(group for group, _, _ in collectives), *ways]).items())
+        counts = Counter([*(group for group, _, _ in collectives), *ways])
+        self.groups, self.amounts = tuple(counts), tuple(counts.values())
 
     def entries(self, before: dict[str, int]) -> list[Entry]:
         """Each of them, where so many of its group were begun before."""
@@ -133,14 +138,25 @@ class Ledger:
         Raises:
             DistBackendError: another rank failed.
         """
+        for call in self.beginning(together):
+            call()
+
+    def beginning(self, together: Together) -> list[Callable[[], object]]:
+        """Calls into C that do what `note_together` does, once: no exception comes between that collectives are counted
+        and that they begin, where these calls and theirs are one loop (`frontend/at_once.py`).
+
+        Raises:
+            DistBackendError: another rank failed.
+        """
         if self.problem is not None:
             _, text, line = together.collectives[0]
             raise DistBackendError(f"{text}: {self.problem}\n  at {line}")
-        before, counts = {}, self.counts
-        for group, count in together.counts:
-            before[group] = first = counts.get(group, 0)
-            counts[group] = first + count
-        self._begun.append((together, before))
+        groups, amounts = together.groups, together.amounts
+        seen, again = (map(self.counts.get, groups, repeat(0)) for _ in range(2))
+        before: Iterator[dict[str, int]] = starmap(dict, ((zip(groups, seen, strict=True),),))
+        counts = map(add, again, amounts)
+        return [partial(in_order, map(self._begun.append, zip(repeat(together, 1), before, strict=True))),
+                partial(self.counts.update, zip(groups, counts, strict=True))]
 
     def ways_of(self, group: str, to: Sequence[int], sources: Sequence[int]) -> list[str]:
         """A `message_way` for each message that goes to, or comes from, one of these of a group's processes."""

@@ -3,8 +3,8 @@
 * The first two dozen calls that nothing is replayed for are captured, and one more for each replay since.
 * After that, a call like none before is run as it is. One that comes again is captured: a length, a position.
 * A call that could not be captured is tried again, for one odd call: at once, then after 32 such calls, 256, 2048.
-  Where the line that it failed at is one that each call comes to, it is not tried at once, nor after 32: what that line
-  calls may become another thing, but not by chance.
+  Where the line that it failed at is one that each call comes to, or where it reads an object of a kind that no guard
+  can stand for, it is not tried at once, nor after 32: what is there may become another thing, but not by chance.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Attempts:
         """Note that a call was not captured; returns whether that is more than a beginning (`unsettled`).
 
         Args:
-            reached_again: the next call comes to the same line.
+            reached_again: the next call comes to the same line, or reads the same kind of object.
         """
         self._spent += 1
         refusal = self._refusals.setdefault(key, _Refusal())
@@ -67,6 +67,8 @@ class Attempts:
         if unsettled and refusal.unsettled < _UNSETTLED - 1:
             refusal.unsettled += 1
             return False
+        if unsettled:  # no odd call: it was tried again already
+            refusal.times = max(refusal.times, 1)
         if reached_again:
             refusal.times = max(refusal.times, _CERTAIN)
         refusal.left = _WAITS[min(refusal.times, len(_WAITS) - 1)]

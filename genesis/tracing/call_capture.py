@@ -12,12 +12,13 @@ from genesis import engine
 from genesis.frontend import session
 from genesis.frontend.session import Session, take_back
 from genesis.frontend.state import lock
-from genesis.ir.interrupting import told_later
+from genesis.ir.interrupting import keeps_pending, told_later
 from genesis.runtime.contexts import uncollected
 from genesis.tracing.differences import Difference
 from genesis.tracing.find_slots import find_slots, results_of
 from genesis.tracing.guards import Guards
 from genesis.tracing.last_values import LastValues
+from genesis.tracing.places_at_step import PlacesAtStep
 from genesis.tracing.plain_values import same
 from genesis.tracing.reached import is_always_reached
 from genesis.tracing.records import record_fields, written_to
@@ -78,6 +79,8 @@ class CallCapture:
         self.effects, self._values = Session(), LastValues(_entrance)
         enter = entered.enter if copied is None else copied.watching(entered.enter)
         self._tracer = Tracer(enter, self.effects.give_up)
+        places = PlacesAtStep(entered)
+        self.effects.comes_to_step, self.effects.put_back = places.note, places.put_back
         self.effects.refused = self._stop
         self.reached_again = False
         self.effects.last_values = self._values.stand_in
@@ -260,12 +263,15 @@ def _same_options(group: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _end_step(effects: Session) -> None:
-    """Run the step of a call that cannot be replayed; if that fails, the optimizers' counts do not move on either."""
+    """Run the step of a call that cannot be replayed; if that fails, schedules do not move on either, unless all of it
+    stays pending."""
     held = engine.held_at_step(effects)
     try:
         engine.end_step()
-    except BaseException:
-        take_back(again for _, again in effects.numbers)
+    except BaseException as error:
+        if not keeps_pending(error):
+            effects.put_back()
+            take_back(again for _, again in effects.numbers)
         raise
     finally:
         held.clear()

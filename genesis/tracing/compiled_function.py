@@ -32,7 +32,7 @@ from genesis.tracing.call_templates import CallTemplates
 from genesis.tracing.explanation import CallShape, Explanation, Recapture
 from genesis.tracing.find_slots import changed_numbers
 from genesis.tracing.signature import signature
-from genesis.tracing.snapshot import CompiledBase, NotReplayable, Unsettled
+from genesis.tracing.snapshot import CompiledBase, NotReplayable, Opaque, Unsettled
 from genesis.tracing.value_texts import two_texts
 from genesis.tracing.view_copies import Copied, ViewCopies
 
@@ -250,7 +250,8 @@ class CompiledFunction(CompiledBase):
             self._templates.captured(key, capture, kept, self.function)
         except NotReplayable as refusal:
             reason = self._located(str(refusal))
-            settled = self._attempts.refused(key, reason, isinstance(refusal, Unsettled), capture.reached_again)
+            settled = self._attempts.refused(key, reason, isinstance(refusal, Unsettled),
+                                             capture.reached_again or isinstance(refusal, Opaque))
             capture.refused()
             if self.fullgraph and settled:
                 capture.settle(result)

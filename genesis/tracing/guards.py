@@ -41,6 +41,7 @@ from genesis.tracing.snapshot import (
     Kept,
     NotReplayable,
     Numbers,
+    Opaque,
     attributes,
     library_bases,
     own_attributes,
@@ -254,7 +255,7 @@ class Guards:
         elif copy is MISSING:
             refusal = why_unknown(value)
             if refusal is not None:
-                raise NotReplayable(f"{what} {refusal}")
+                raise Opaque(f"{what} {refusal}")
         elif isinstance(copy, Numbers):
             self.checks.numbers(value, copy)
         elif isinstance(copy, tuple):  # a method, partial or property consists of these

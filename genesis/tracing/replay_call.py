@@ -13,7 +13,7 @@ from genesis.engine.capture import capture
 from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.pending import look_behind
 from genesis.frontend.recording import FREED, entered, operand, wrap
-from genesis.frontend.session import Session
+from genesis.frontend.session import Session, forget_last, take_back
 from genesis.frontend.state import state
 from genesis.frontend.storage import Storage
 from genesis.frontend.views import read_as_leaf
@@ -146,18 +146,26 @@ class CallReplay(Replay):
 
     def run(self, tensors: Sequence[Any]) -> Any:
         """Record the call. What it changes is changed at once, when all of it is recorded."""
-        while True:
-            fresh, written, told, expected = self._recorded(tensors)
-            made = self._shape.tensors(fresh, tensors)
-            if self._slots is None:
-                held = None
-            else:
-                held = self._slots.changes(self._shape, made, told, expected)
-            try:
-                at_once(changes((), told, expected))
-                break
-            except from_inside(KeyError):  # another thread drew, or a handler did
-                continue
+        done: list[bool] = []
+        forget_last(again for again, _ in self._live)
+        try:  # from here on a schedule may have taken its step
+            while True:
+                fresh, written, told, expected = self._recorded(tensors)
+                made = self._shape.tensors(fresh, tensors)
+                if self._slots is None:
+                    held = None
+                else:
+                    held = self._slots.changes(self._shape, made, told, expected)
+                told.append((done.append, True))
+                try:
+                    at_once(changes((), told, expected))
+                    break
+                except from_inside(KeyError):  # another thread drew, or a handler did
+                    take_back(again for again, _ in self._live)
+        except BaseException:
+            if not done:
+                take_back(again for again, _ in self._live)
+            raise
         del held
         for storage in written:
             storage.written()

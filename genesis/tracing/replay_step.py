@@ -14,7 +14,7 @@ from genesis.engine.running import replay
 from genesis.engine.state import engine_state
 from genesis.frontend.at_once import Change, Expected, at_once, attributes, changes
 from genesis.frontend.pending import live_pending
-from genesis.frontend.session import Session, take_back
+from genesis.frontend.session import Session, forget_last, take_back
 from genesis.frontend.state import lock, state
 from genesis.frontend.storage import Cell, Storage
 from genesis.frontend.threads import others
@@ -230,12 +230,16 @@ class StepReplay(Replay):
 
     def _run_now(self, call: StepCall, memories: Memories[Any]) -> None:
         """Run the plan for a call over these memories, which have been given what it takes."""
-        call.counted, call.expected = look_ahead(call.numbers, self._live)
-        unseen = call.untouched and self._looks == state.grad_looks  # nobody could get hold of what the last run made
-        call.ours = bool(self._graded) and (unseen or self._given_last.held_alone(self._graded))
-        memories.rewritten = call.rewritten = self._rewritten if unseen else None
-        rewrites = call.ours and self._compiled.backend.asynchronous  # the plan writes to the gradients' memory again
-        try:
+        forget_last(again for again, _ in self._live)
+        rewrites = False
+        try:  # from here on a schedule may have taken its step
+            call.counted, call.expected = look_ahead(call.numbers, self._live)
+            # Nobody could get hold of what the last run made.
+            unseen = call.untouched and self._looks == state.grad_looks
+            call.ours = bool(self._graded) and (unseen or self._given_last.held_alone(self._graded))
+            memories.rewritten = call.rewritten = self._rewritten if unseen else None
+            # The plan writes to the gradients' memory again.
+            rewrites = call.ours and self._compiled.backend.asynchronous
             if rewrites and call.rewritten is None:
                 at_once(starmap(operate, [attributes(self._given_last.cells, "memory", repeat(None))]))
             replay(call, self._compiled, memories, call.numbers)

@@ -57,6 +57,10 @@ class NotReplayable(Exception):
     """A call cannot be replayed; the text says why: mostly that something it read cannot be guarded."""
 
 
+class Opaque(NotReplayable):
+    """A call cannot be replayed because of the kind of an object that it reads: the next one will find such a one."""
+
+
 class Unsettled(NotReplayable):
     """A call cannot be replayed because something will be different the next time: worth another capture."""
 
@@ -123,6 +127,10 @@ class Snapshot:
             self.add(value)
             found = self._copies.get(id(value), (value, MISSING, type(value)))
         return found[1]
+
+    def values(self) -> list[Any]:
+        """The objects that were copied."""
+        return [value for value, _, _ in self._copies.values()]
 
     def kind(self, value: Any) -> type:
         """The class of the object when it was copied."""

@@ -12,6 +12,7 @@ from genesis.engine.plan_lookup import Superseded
 from genesis.frontend.pending import live_pending
 from genesis.frontend.session import Session, take_back
 from genesis.frontend.storage import Storage
+from genesis.ir.interrupting import keeps_pending
 from genesis.ir.types import Device
 from genesis.tracing.replay_sources import sources_of
 from genesis.tracing.results import Result
@@ -82,8 +83,10 @@ def captured_step(effects: Session, shape: Result, tensors: Sequence[Any], allow
         compiled = engine.run(flush)
     except engine.Superseded:
         raise Unsettled(_DISTURBED) from None
-    except BaseException:
-        take_back(again for _, again in effects.numbers)
+    except BaseException as error:
+        if not keeps_pending(error):
+            effects.put_back()
+            take_back(again for _, again in effects.numbers)
         raise
     if isinstance(sources, NotReplayable):
         raise sources

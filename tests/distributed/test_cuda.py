@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +16,7 @@ from genesis import engine, nn
 from genesis.distributed.fsdp import fully_shard
 from genesis.distributed.optim import ZeroRedundancyOptimizer
 from genesis.engine.backends import FakeCUDABackend
+from genesis.frontend.at_once import at_once, changes
 from genesis.ir.ops.collectives import order_type
 from genesis.ir.place import Place
 from genesis.ir.types import Device, DType, bool_, float32, tensor_type, uint8
@@ -21,7 +26,7 @@ from genesis.runtime.cuda import nccl
 from genesis.runtime.cuda.collective_work import CollectiveWork
 from genesis.runtime.cuda.staged_transport import StagedTransport
 from genesis.runtime.fake_cuda.driver import HostDriver
-from genesis.runtime.ledger import POINT_TO_POINT, ledger
+from genesis.runtime.ledger import POINT_TO_POINT, Ledger, ledger
 from genesis.runtime.plan import Collective
 from tests.distributed.ranks import Ranks, on_the_host
 
@@ -287,13 +292,15 @@ class Told:
     def __init__(self) -> None:
         self.calls: list[Any] = []
 
-    def call(self, name: str, *arguments: Any) -> None:
-        self.calls.append((name, *arguments[:-2]))  # without communicator and stream
+    def call_of(self, name: str, *arguments: Any) -> Any:
+        return partial(self.calls.append, (name, *arguments[:-2]))  # without communicator and stream
 
     def of(self, step: Collective, *addresses: int) -> list[Any]:
         """The calls of a collective."""
         self.calls.clear()
-        nccl._RUNS[step.op](nccl._Calls(self, None, None), CollectiveWork(step, addresses))  # type: ignore[arg-type]
+        work = CollectiveWork(step, addresses)
+        for call in nccl.calls_of(self, work, None, None):  # type: ignore[arg-type]
+            call()
         assert self.calls[0] == ("ncclGroupStart",) and self.calls[-1] == ("ncclGroupEnd",)
         return self.calls[1:-1]
 
@@ -302,6 +309,89 @@ def places(dtype: DType, *counts: int) -> tuple[Place, ...]:
     home = Device("cuda:0")
     return (*[Place("input", at, 0, tensor_type((count,), dtype, home)) for at, count in enumerate(counts)],
             Place("input", len(counts), 0, order_type(home)))
+
+
+def library(failing: str = "") -> tuple[Any, list[str]]:
+    """NCCL's library, whose functions return 0 and are of C; one may fail. Also what the group's end did."""
+    found, ends = nccl.Nccl.__new__(nccl.Nccl), list[str]()
+    host = ctypes.CDLL(None)
+    names: dict[str, Any] = dict.fromkeys(nccl._FUNCTIONS, host.sched_yield)
+    names |= {failing: host.getpagesize} if failing else {}
+    found._functions = {}
+    if failing:
+        names["ncclGroupEnd"] = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: ends.append("end") or 0)
+    found._library = SimpleNamespace(  # type: ignore[assignment]
+        **names, ncclGetErrorString=lambda status: b"it says", ncclGetLastError=lambda communicator: b"")
+    return found, ends
+
+
+def test_nccl_begins_a_collective_without_a_line_of_python() -> None:
+    """What it runs stands among a program's writes: an interrupt there would find some of them made."""
+    given, taken = places(float32, 3, 2), places(float32, 3, 2)
+    work = CollectiveWork(Collective("all_reduce", "group0", given, taken, "sum"), (256, 512, 0, 1024, 2048, 0))
+    calls = nccl.calls_of(library()[0], work, ctypes.c_void_p(7), ctypes.c_void_p(8))
+    own = Ledger()
+    loop = changes([*own.beginning(CollectiveWork.together([work])), *calls])
+    ran: list[str] = []
+    sys.setprofile(lambda frame, event, argument: ran.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        at_once(loop)
+    finally:
+        sys.setprofile(None)
+    assert not ran and len(calls) == 4
+    assert [(entry.group, entry.number) for entry in own.recent()] == [("group0", 0)] and own.counts == {"group0": 1}
+
+
+def test_a_collective_that_nccl_refuses_ends_its_group_of_calls() -> None:
+    found, ends = library("ncclBroadcast")
+    work = CollectiveWork(Collective("broadcast", "group0", places(float32, 3), places(float32, 3)), (256, 0, 512, 0))
+    calls = nccl.calls_of(found, work, ctypes.c_void_p(7), ctypes.c_void_p(8))[:2]
+    with pytest.raises(DistBackendError, match="ncclBroadcast: it says"):
+        for call in calls:
+            call()
+    assert ends == ["end"]
+
+
+def interrupted_steps(rank: int, size: int, at: int) -> list[Any]:
+    """What stands in memory when an interrupt came while a program's collective number `at` was waited for, if none
+    came and if all ranks went on behind one."""
+    found: list[Any] = []
+    group = dist.new_group([0, 1])
+    plain, count = StagedTransport.run, [0]
+    StagedTransport.capturable = False  # other tests of this process had it otherwise
+
+    def run(transport: Any, work: Any, stream: Any) -> None:
+        count[0] += 1
+        if count[0] == at:
+            raise KeyboardInterrupt
+        plain(transport, work, stream)
+    with FakeCUDABackend(HostDriver(memory_bytes=16 << 20)):
+        for replaced in (plain, run):
+            StagedTransport.run = replaced  # type: ignore[method-assign]
+            try:
+                x, y = genesis.tensor([1.0, 2.0], device="cuda"), genesis.tensor([3.0], device="cuda")
+                x += rank
+                dist.all_reduce(x, group=group)
+                x += 1
+                y *= x.sum()
+                dist.all_reduce(y, group=group)
+                y -= 1
+                dist.all_reduce(y, group=group)
+                stopped = False
+                try:
+                    y.tolist()
+                except KeyboardInterrupt:
+                    stopped = True
+                found.append((stopped, x.tolist(), y.tolist()))
+            finally:
+                StagedTransport.run = plain  # type: ignore[method-assign]
+    return found
+
+
+def test_ranks_that_are_interrupted_in_a_collective_go_on_as_if_nothing_had_run(two: Ranks) -> None:
+    for at in (1, 2, 3):
+        for (plain, *expected), (stopped, *values) in two(interrupted_steps, at):
+            assert (plain, stopped) == (False, True) and values == expected == [[4, 6], [118]]
 
 
 def test_messages_are_one_group_of_calls_to_nccl() -> None:

@@ -234,7 +234,83 @@ class WrittenHistories(Turning):
         yield "w", self.w
 
 
+class Recurrence(Turning):
+    """A recurrent net whose state is on an object, with two schedules for one rate.
+
+    Args:
+        stepped: a compiled function runs an iteration, or computes the rates alone.
+    """
+
+    def __init__(self, stepped: bool):
+        genesis.manual_seed(5)
+        self._stepped = stepped
+        self.net = nn.ModuleList([fill(nn.GRU(3, 4, num_layers=2, dropout=0.25)), nn.LayerNorm(4),
+                                  fill(nn.Linear(4, 2))])
+        self.opt = optim.RMSprop(self.net.parameters(), lr=0.03125, momentum=0.5)
+        self.schedules = [optim.lr_scheduler.ExponentialLR(self.opt, 0.75),
+                          optim.lr_scheduler.LinearLR(self.opt, 0.5, total_iters=4)]
+        self.x, self.h = genesis.linspace(-1, 2, 30).view(5, 2, 3).clone(), genesis.zeros(2, 2, 4)
+        super().__init__()
+        rated = genesis.compile(self._rated)
+        self._rates = rated
+        if stepped:
+            step = genesis.compile(self._step)
+            self.whole = Statement("loss = step()", lambda: {"loss": step()}, ("loss",))
+
+    def _loss(self) -> tuple[Any, Any]:
+        cells, norm, head = self.net
+        y, h = cells(self.x, self.h)
+        return F.mse_loss(head(norm(y)), self.x[..., :2]), h
+
+    def _step(self) -> Any:
+        self.opt.zero_grad()
+        loss, h = self._loss()
+        loss.backward()
+        nn.utils.clip_grad_value_(self.net.parameters(), 0.25)
+        self.opt.step()
+        self._turn()
+        self.h = h.detach()
+        return loss.detach()
+
+    def _turn(self) -> None:
+        for schedule in self.schedules:
+            schedule.step()
+
+    def _rated(self, x: Any) -> Any:
+        y = x * 2
+        self._turn()
+        return y + 1
+
+    def _iteration(self) -> Iterator[Statement]:
+        local: dict[str, Any] = {}
+        yield Statement("opt.zero_grad()", self.opt.zero_grad)
+        yield Statement("loss, h = ...", lambda: local.update(zip(("loss", "h"), self._loss(), strict=True)))
+        yield Statement("loss.backward()", lambda: local["loss"].backward())
+        yield Statement("clip_grad_value_(parameters, 0.25)",
+                        lambda: nn.utils.clip_grad_value_(self.net.parameters(), 0.25))
+        yield Statement("opt.step()", self.opt.step)
+        if self._stepped:
+            for schedule in self.schedules:
+                yield Statement("schedule.step()", schedule.step)
+        else:
+            yield Statement("rated = rates(x)", lambda: {"rated": self._rates(self.x)}, ("rated",))
+        yield Statement("self.h = h.detach()", lambda: setattr(self, "h", local["h"].detach()))
+        yield Statement("return loss.detach()", lambda: {"loss": local["loss"].detach()}, ("loss",))
+        yield Statement("value = loss.item()", lambda: {"value": self.names["loss"].item()}, ("value",))
+
+    def kept(self) -> Iterator[tuple[str, Any]]:
+        yield from self.net.named_parameters()
+        yield from moments(self.opt, self.net.named_parameters())
+        yield from {"h": self.h, "rate": self.opt.param_groups[0]["lr"],
+                    "schedules": repr([x.state_dict() for x in self.schedules])}.items()
+
+    def graded(self) -> Iterator[tuple[str, Any]]:
+        return self.net.named_parameters()
+
+
 ADVERSE_PROGRAMS: Final = {
+    "compiled recurrence": lambda device: Recurrence(True),
+    "compiled rates": lambda device: Recurrence(False),
     "penalized gradients": lambda device: Penalized(),
     "adversaries": lambda device: Adversaries(),
     "normed weights": lambda device: Stepping(normed()),

@@ -22,6 +22,7 @@ from tests.faults.combined_programs import COMBINED, COMBINED_PROGRAMS
 from tests.faults.events import Place, Traced, _exits_of, chosen, injected, turns_of
 from tests.faults.known import KNOWN
 from tests.faults.programs import PROGRAMS, Case, Statement
+from tests.faults.rank_programs import RANK_PROGRAMS
 from tests.faults.signals import count_signals
 from tests.faults.table import ERRORS, KINDS, Row, count, quiet_collector
 from tests.faults.trial import Bench, Program, Verdict
@@ -110,6 +111,30 @@ def test_a_sample_of_faults_on_a_gpu(program: str, kind: str) -> None:
 def test_a_run_beside_a_second_stream_is_made_or_not() -> None:
     """Its writes are started where storages are told of them: an update was made twice, as nobody was told of one."""
     check(count("streams", "h200", "line", 97), False)
+
+
+BEGINNING = ("cuda/collective_work.py", "cuda/staged_transport.py", "runtime/ledger.py", "cuda/bound_plan.py")
+"""What begins a collective."""
+
+
+@by_default("reduced staged, apart-line", "reduced of C-line")
+@pytest.mark.parametrize("kind", ["line", "opcode"])
+@pytest.mark.parametrize("program", RANK_PROGRAMS)
+def test_collectives_among_writes_in_place_are_begun_with_them_or_none_is_made(program: str, kind: str) -> None:
+    """What waits for other ranks runs lines of Python: a Ctrl-C there came between two of the program's writes, and no
+    storage was told of the first ones."""
+    with Bench("h200") as bench, quiet_collector():
+        running = Program(program, "cuda", bench.driver)
+        found = list[Verdict]()
+        for unit in (u for u in running.units if "value" in u.statement.text):
+            places = running.places(unit, kind)
+            turns = turns_of(places)
+            there = [at for at in chosen(places) if places[at].file.endswith(BEGINNING)]
+            tried = there[::1 + len(there) // (80 if kind == "line" else 400)]
+            found += [running.trial(unit, kind, at, KeyboardInterrupt, places[at], turns[at], by_place=True)
+                      for at in tried]
+    assert len(found) > (8 if "graphs" in program else 20) and not [v for v in found if v.problem], found
+    assert sum(v.outcome == "not reached" for v in found) < len(found) / 4
 
 
 @pytest.mark.parametrize("program", ["step of AdamW", "compiled step"])
@@ -318,6 +343,46 @@ def test_a_step_in_several_layers_is_made_or_not(program: str) -> None:
         found = [running.trial(unit, "line", at, KeyboardInterrupt, places[at], turns[at])
                  for at in there[::1 + len(there) // 40]]
     assert len(found) > 4 and not [v for v in found if v.problem], found
+
+
+@pytest.mark.parametrize(("program", "statement", "file"), [
+    ("compiled recurrence", "loss = step()", "tracing/replay_step.py"),
+    ("compiled rates", "rated = rates(x)", "tracing/replay_call.py")])
+def test_a_schedule_in_a_replay_takes_its_step_with_it_or_not(program: str, statement: str, file: str) -> None:
+    """It steps before the plan runs, which takes its rates: an interrupt in between left it an epoch ahead, and of two
+    schedules for one rate the first one's was left."""
+    files = (file, "tracing/replay_sources.py", "tracing/step_gradients.py", "frontend/session.py",
+             "lr_scheduler/base.py")
+    with Bench("cpu"), quiet_collector():
+        running = Program(program)
+        unit = next(u for u in running.units if u.statement.text == statement)
+        places = running.places(unit, "line")
+        turns = turns_of(places)
+        there = [at for at in chosen(places) if places[at].file.endswith(files)]
+        found = [running.trial(unit, "line", at, KeyboardInterrupt, places[at], turns[at])
+                 for at in there[::1 + len(there) // 150]]
+    assert len(found) > 20 and not [v for v in found if v.problem], found
+
+
+@pytest.mark.parametrize(("iteration", "error"), [(0, KeyboardInterrupt), (0, MemoryError), (1, MemoryError)])
+def test_what_a_captured_call_keeps_behind_its_step_stays_with_that(iteration: int, error: type[BaseException],
+                                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step is run when the call is over. After an interrupt all of it stays pending, so a schedule that was taken
+    back was an epoch behind the weights. Without memory it is dropped, and a state that was kept was ahead of them."""
+    def target(device: str) -> Case:
+        found = PROGRAMS["compiled recurrence"](device)
+        found.target = (found.starts[iteration], found.starts[iteration + 1])
+        return found
+    monkeypatch.setitem(PROGRAMS, "capture of recurrence", target)
+    with Bench("cpu"), quiet_collector():
+        running = Program("capture of recurrence")
+        (unit, *_) = running.units
+        places = running.places(unit, "line")
+        turns = turns_of(places)
+        there = [at for at in chosen(places) if places[at].file.endswith(("cpu/executor.py", "engine/running.py"))]
+        found = [running.trial(unit, "line", at, error, places[at], turns[at])
+                 for at in there[::1 + len(there) // 30]]
+    assert len(found) > 15 and not [v for v in found if v.problem], found
 
 
 READ_LAST = {("value read last", "opcode"): 4, ("capture of a value read last", "line"): 4, ("tallies", "line"): 4,

@@ -29,6 +29,7 @@ from tests.faults import (  # noqa: F401  (they add to the programs)
 from tests.faults.events import Instants, Place, Traced, injected, instants_of, was_injected
 from tests.faults.observing import Observed, Raises, differences, set_draws
 from tests.faults.programs import PROGRAMS, Case, Unit
+from tests.faults.rank_programs import RANK_PROGRAMS
 from tests.faults.remembered import remembered_kernels
 
 RUNS = 6
@@ -61,7 +62,7 @@ class Program:
 
     def __init__(self, name: str, device: str = "cpu", driver: Any = None):
         self.name, self.device, self._driver = name, device, driver
-        self.make: Callable[[str], Case] = PROGRAMS[name]
+        self.make: Callable[[str], Case] = PROGRAMS[name] if name in PROGRAMS else RANK_PROGRAMS[name]
         self._references: dict[int, Observed] = {}
         self._ends: dict[int, Observed] = {}
         self._exact = device == "cpu"
@@ -117,8 +118,14 @@ class Program:
     def _instants(self, kind: str) -> Instants:
         return instants_of(kind, self.device, self._driver)
 
-    def trial(self, unit: Unit, kind: str, at: int, error: type[BaseException], place: Place, turn: int) -> Verdict:
-        """Inject a fault at an instant, which is its place's of number `turn`, and judge."""
+    def trial(self, unit: Unit, kind: str, at: int, error: type[BaseException], place: Place, turn: int,
+              by_place: bool = False) -> Verdict:
+        """Inject a fault at an instant, which is its place's of number `turn`, and judge.
+
+        Args:
+            by_place: on a GPU, too, the instant is found by its place and turn, not by its number: where no part of
+                the machine's work is there.
+        """
         self._know(unit)
         case = self.case(unit.first)
         statement = unit_of(case, unit).statement
@@ -127,7 +134,7 @@ class Program:
         unraisable, sys.unraisablehook = sys.unraisablehook, lambda found: dropped.append(found.exc_type)
         try:
             traced = kind in ("line", "opcode", "limit")
-            if traced and self.device == "cpu":  # a GPU's frames are told apart by their callers'
+            if traced and (by_place or self.device == "cpu"):  # a GPU's frames are told apart by their callers'
                 assert isinstance(instants, Traced)
                 case.bind(instants.fail_in_turn(statement.run, place, turn, fault))
             else:

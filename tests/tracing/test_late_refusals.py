@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -72,6 +73,36 @@ def test_a_line_that_each_call_comes_to_is_tried_once_in_a_hundred_calls(make: C
     for _ in range(200):
         compiled(x)
     assert len(tried) == 2  # never for good
+
+
+def counts(at: Any) -> Callable[[Any], Any]:
+    def read(x: Any) -> Any:
+        return x * next(at)
+    return read
+
+
+def test_an_object_that_no_guard_can_stand_for_is_not_tried_at_once_again(tried: list[CallCapture]) -> None:
+    """An iterator of a closure: each of a loop's first tries cost three to five calls' time."""
+    compiled, x = genesis.compile(counts(iter(range(1000)))), genesis.ones(2)
+    for i in range(300):
+        assert compiled(x).tolist() == [i, i]
+    assert len(tried) == 2
+    assert "iterator" in str(genesis.explain(compiled))
+
+
+def test_what_changes_what_it_reads_is_tried_three_times_first(tried: list[CallCapture]) -> None:
+    kept: deque[Any] = deque(maxlen=3)
+
+    @genesis.compile
+    def mean(x: Any) -> Any:
+        kept.append(x * 1)
+        return sum(kept) / len(kept)
+    for i in range(34):
+        mean(genesis.full((1,), float(i)))
+    assert len(tried) == 3
+    for i in range(34, 70):
+        mean(genesis.full((1,), float(i)))
+    assert len(tried) == 4
 
 
 def test_a_line_behind_a_choice_is_tried_again(tried: list[CallCapture]) -> None:

@@ -216,7 +216,7 @@ def _at_each_call(step: Callable[..., None]) -> Callable[..., None]:
                 raise
         running = active()
         notes = running is not None and not running.repeating  # not of a part that another schedule steps
-        repeated(action, lambda: _restore(kept))
+        repeated(action, lambda: _restore(kept), kept.clear)
         if notes and kept:
             groups = kept[-len(self.optimizer.param_groups):]
             running.options += [(group, before, dict(group)) for group, before in groups]  # type: ignore[union-attr]

@@ -31,7 +31,7 @@ from genesis.runtime.cuda.driver import (
 from genesis.runtime.cuda.launch_arguments import ArgumentLayout, Arguments
 from genesis.runtime.cuda.memory_pool import pool_of
 from genesis.runtime.cuda.module import load_together
-from genesis.runtime.ledger import ledger
+from genesis.runtime.ledger import Together, ledger
 from genesis.runtime.overlap import Overlap
 from genesis.runtime.plan import Collective, Copy, Edges, Launch, Plan, Step
 from genesis.runtime.plan_edges import edges_of, places_of
@@ -104,6 +104,36 @@ class LoadedSteps:
             if writes is None or any(place.where == "input" for place in writes):
                 return number
         return len(self.steps)
+
+    @property
+    def in_python(self) -> int:
+        """How many steps there are up to the last that functions of Python start: a collective whose ranks have not
+        met, or whose transport waits for it (`CollectiveWork.is_of_c`)."""
+        for number in range(len(self.steps) if self.collectives else 0, 0, -1):
+            step = self.steps[number - 1]
+            if isinstance(step, Collective) and not CollectiveWork.is_of_c(step):
+                return number
+        return 0
+
+    def overwritten_before(self, end: int) -> list[int]:
+        """The numbers of the inputs that a step before this one may write to, but for communicators' orders."""
+        found: set[int] = set()
+        for step in self.steps[:end]:
+            writes = step.results[:-1] if isinstance(step, Collective) else _written(step)
+            if writes is None:
+                return list(self.plan.updates)
+            found.update(place.index for place in writes if place.where == "input")
+        return sorted(found)
+
+    @property
+    def first_left(self) -> int:
+        """The number of the first step that is started in the loop that storages are told of it in. All collectives
+        are begun there, as other ranks go on from what was begun, but for those that lines of Python start."""
+        if not self.collectives:
+            return self.first_overwriting
+        if end := self.in_python:
+            return max(self.first_overwriting, end)
+        return min(self.first_overwriting, next(n for n, x in enumerate(self.steps) if isinstance(x, Collective)))
 
     def starts_early(self, number: int) -> bool:
         """Whether a launch may start on a stream while the kernels before it still run, as far as what it reads before
@@ -181,7 +211,7 @@ class BoundPlan:
         self._arguments = Arguments(steps.arguments, self.bases, self._tables)
         # Each step as the driver takes it; None until its first launch.
         self._works: list[Work | None] = [None] * len(steps.steps)
-        self._begins: list[Callable[[], object]] = []  # notes the graph's collectives, if it has any
+        self._together: Together | None = None  # the graph's collectives, if it has any
 
     def move(self, bases: Bases, stream: StreamHandle) -> None:
         """Use these memories' new addresses from now on. Work that the GPU was already given uses the old ones."""
@@ -201,32 +231,23 @@ class BoundPlan:
             elif self.graph is not None:
                 self._gpu.update_node(self.graph, number, self._works[number])
 
-    def launch_each(self, stream: StreamHandle, blocking: bool) -> None:
-        """Start the steps one by one.
+    def launched_last(self, stream: StreamHandle,
+                      marks: Sequence[Callable[[], object]] = (),
+                      pause: Callable[[], object] | None = None, blocking: bool = False) -> list[Callable[[], object]]:
+        """Start the steps before the first that overwrites an input, and those that only functions of Python start
+        (`LoadedSteps.in_python`). Returns the starts of the others, calls into C to be made once: who makes them may
+        ask `explained` for the step that failed.
 
         Args:
+            marks: what to call before each step, and after the last, where a profile wants to know when they start.
+            pause: what to call when those are started that are started here.
             blocking: wait for each, so that an error is the step's that caused it.
 
         Raises:
             RuntimeError: a step failed; the message says which, and what of the user's program it computes.
         """
-        self._launch_some(range(len(self._works)), stream, blocking)
-
-    def launched_last(self, stream: StreamHandle,
-                      marks: Sequence[Callable[[], object]] = (),
-                      pause: Callable[[], object] | None = None) -> list[Callable[[], object]]:
-        """Start the steps before the first that overwrites an input. Returns the starts of the others, `Call`s of the
-        driver: who makes them may ask `explained` for the step that failed.
-
-        Args:
-            marks: what to call before each step, and after the last, where a profile wants to know when they start.
-            pause: what to call when those are started that are started here.
-
-        Raises:
-            RuntimeError: as `launch_each`.
-        """
-        first = self.steps.first_overwriting
-        self._launch_some(range(first), stream, False, marks)
+        first = self.steps.first_left
+        self._launch_some(range(first), stream, blocking, marks)
         if pause is not None:
             pause()
         started: list[int] = []
@@ -236,7 +257,8 @@ class BoundPlan:
             work = self._work(number)
             found += marks[number:number + 1]
             found.append(partial(started.append, number))
-            found.append(self._call(work, stream))
+            found += work.calls(stream) if isinstance(work, CollectiveWork) else [self._call(work, stream)]
+            found += [self._gpu.synchronize_call()] if blocking else []
         found += marks[len(self._works):]
         return found
 
@@ -259,12 +281,13 @@ class BoundPlan:
                 raise self._of_step(number, error) from error
 
     def _start(self, work: Work, stream: StreamHandle) -> None:
-        self._call(work, stream)()
-
-    def _call(self, work: Work, stream: StreamHandle) -> Call:
-        """The call that starts a step on a stream. A collective's runs lines of Python."""
         if isinstance(work, CollectiveWork):
-            return partial(work.start, stream)
+            work.start(stream)
+        else:
+            self._call(work, stream)()
+
+    def _call(self, work: PreparedLaunch | DeviceCopy, stream: StreamHandle) -> Call:
+        """The call that starts a launch or a copy on a stream."""
         return (self._gpu.copy_call(*work, stream) if isinstance(work, DeviceCopy)
                 else self._gpu.launch_call(work, stream))
 
@@ -295,12 +318,12 @@ class BoundPlan:
         if self.graph is None:
             _destroy_retired(self._gpu)
             nodes = list(map(GraphNode, self._bound(), self.steps.after, self.steps.early))
+            if works := [work for work in self._works if isinstance(work, CollectiveWork)]:
+                _with_collectives().add(self)  # before there is a graph: an exception may come behind it
+                self._together = CollectiveWork.together(works)
             self.graph = pool_of(self.steps.device.index).reclaiming(partial(self._gpu.build_graph, nodes))
-            if self.steps.collectives:
-                _with_collectives().add(self)
-            works = [work for work in self._works if isinstance(work, CollectiveWork)]
-            self._begins = [partial(ledger.note_together, CollectiveWork.together(works))] if works else []
-        return [*self._begins, self._gpu.graph_call(self.graph, stream)]
+        begins = [] if self._together is None else ledger.beginning(self._together)
+        return [*begins, self._gpu.graph_call(self.graph, stream)]
 
     def _bound(self) -> list[Work]:
         """All steps as the driver takes them."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from genesis.ir.place import Place
-from genesis.runtime.collectives import transport
-from genesis.runtime.cuda.driver import StreamHandle
+from genesis.runtime.collectives import has_transport, transport
+from genesis.runtime.cuda.driver import Call, StreamHandle
 from genesis.runtime.ledger import POINT_TO_POINT, Together, ledger
 from genesis.runtime.plan import Collective
 
@@ -66,8 +66,23 @@ class CollectiveWork:
                 for way in ledger.ways_of(step.communicator, step.sent, step.received)]
         return Together([(work._group, work.step.text, work.step.origin) for work in works], ways)
 
+    @staticmethod
+    def is_of_c(step: Collective) -> bool:
+        """Whether calls into C begin it (`calls`): its ranks have met, and its transport does not wait for it."""
+        group = step.communicator
+        return has_transport(group, "cuda") and not transport(group, "cuda").blocks
+
+    def calls(self, stream: StreamHandle) -> list[Call]:
+        """Calls into C, to be made once, that write down that it begins and give it to the stream.
+
+        Raises:
+            DistBackendError: another rank failed.
+        """
+        begins = ledger.beginning(self.together([self]))
+        return [*begins, *transport(self.step.communicator, "cuda").calls(self, stream)]
+
     def start(self, stream: StreamHandle) -> None:
-        """It begins: give it to the stream."""
+        """It begins: give it to the stream, by lines of Python."""
         found = transport(self.step.communicator, "cuda")
         if not found.blocks:
             ledger.note(self._group, self.step.text, self.step.origin)

@@ -37,6 +37,14 @@ class CudaDriver(LaunchCalls, GraphCalls):
         """Wait until the GPU has nothing left to do."""
         self._check("cuCtxSynchronize", self._cuda.cuCtxSynchronize())
 
+    def synchronize_call(self) -> Call:
+        """A call that does `synchronize`."""
+        return self._synchronize
+
+    @functools.cached_property
+    def _synchronize(self) -> CFunction:
+        return self._c_function("cuCtxSynchronize")
+
     def alloc(self, nbytes: int) -> int:
         """The address of fresh device memory."""
         return int(self._check("cuMemAlloc", self._cuda.cuMemAlloc(nbytes)))

@@ -17,6 +17,7 @@ import operator
 import os
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import compress
 from sys import getrefcount
 from typing import Final
@@ -172,26 +173,54 @@ class _PlanOnStream:
         """See `CudaExecutor.start`; `packed` are the numbers."""
         with self._arena.lock:
             self._gpu.use(self._device.index)
-            again = inputs.rewritten if isinstance(inputs, Memories) else None
+            graph = self._as_graph()
+            copies = {} if graph or not self._steps.collectives else self._copies_of(inputs)
+            given = [copies.get(at, memory) for at, memory in enumerate(inputs)] if copies else inputs
+            again = given.rewritten if isinstance(given, Memories) else None
             if again is not None and again.stamp is not self._outputs_stamp:
                 again = None
-            addresses = self._moved(inputs)
+            addresses = self._moved(given)
             if (addresses is not None or self._held(again)
                     or self._arena.nbytes < self._plan.arena_bytes or self._exchange.zeros < self._exchanged):
-                self._prepare(inputs, addresses, again)
-            if isinstance(inputs, Memories):
-                inputs.outputs = self._outputs_stamp
+                self._prepare(given, addresses, again)
+            if isinstance(given, Memories):
+                given.outputs = self._outputs_stamp
             if shadow_weights.copies and not self._output_ids.isdisjoint(shadow_weights.copies):
                 shadow_weights.overwritten(self._outputs)
             if self._order.noted:
                 uses = ([inputs[at] for at in self._read],
                         [*(inputs[at] for at in self._plan.updates), *self._outputs])
                 self._order.wait(self._stream, *uses)
-                launches = self._launches(packed)
+                launches = self._launches_over(inputs, copies, packed, graph)
                 return self._outputs.copy(), [*launches, self._order.note(self._stream, *uses)]
-            return self._outputs.copy(), self._launches(packed)
+            return self._outputs.copy(), self._launches_over(inputs, copies, packed, graph)
 
-    def _launches(self, packed: bytes) -> list[Callable[[], object]]:
+    def _as_graph(self) -> bool:
+        """Whether the next run is launched as one graph."""
+        bound = self._bound
+        return (bound is not None and bound.uses > 0 and not self._blocking
+                and not (self._few and not self._steps.overlapping) and bound.capturable)
+
+    def _copies_of(self, inputs: Sequence[CUDAStorage]) -> dict[int, CUDAStorage]:
+        """Memory for the inputs that are overwritten before the last step that lines of Python start, by their numbers.
+        The run overwrites these, and the last of the calls that are left of it copy them back: what comes out of
+        Python's lines, an interrupt while other ranks are waited for, finds the inputs as they were."""
+        end = self._steps.in_python
+        found = self._steps.overwritten_before(end) if end else ()
+        return {at: CUDAStorage(self._plan.inputs[at].nbytes, self._device) for at in found if inputs[at].nbytes}
+
+    def _launches_over(self, inputs: Sequence[CUDAStorage], copies: dict[int, CUDAStorage], packed: bytes,
+                       graph: bool) -> list[Callable[[], object]]:
+        """`_launches` over copies of some inputs."""
+        gpu, stream = self._gpu, self._handle
+        for at, copy in copies.items():
+            gpu.copy_call(copy.ptr, inputs[at].ptr, copy.nbytes, stream)()
+        found = self._launches(packed, graph)
+        for at, copy in copies.items():
+            found += gpu.copy_call(inputs[at].ptr, copy.ptr, copy.nbytes, stream), partial(id, copy)  # which holds it
+        return found
+
+    def _launches(self, packed: bytes, graph: bool) -> list[Callable[[], object]]:
         """Give the stream what overwrites no input; returns the launches that are left."""
         gpu, stream, bound = self._gpu, self._handle, self._bound
         assert bound is not None
@@ -203,12 +232,7 @@ class _PlanOnStream:
         bound.uses += 1
         if bound.uses == 2:
             self._let_others_go()
-        if self._blocking:
-            bound.launch_each(stream, self._blocking)
-            return []
-        if bound.uses == 1 or (self._few and not self._steps.overlapping) or not bound.capturable:
-            return bound.launched_last(stream)
-        return bound.graph_launch(stream)
+        return bound.graph_launch(stream) if graph else bound.launched_last(stream, blocking=self._blocking)
 
     def explained(self, error: DriverError) -> Exception:
         """See `CudaExecutor.explained`."""

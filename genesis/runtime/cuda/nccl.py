@@ -12,11 +12,12 @@ import os
 from collections.abc import Callable
 from ctypes import c_char_p, c_int, c_size_t, c_void_p
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from genesis.runtime.collectives import DistBackendError
+from genesis.runtime.cuda.c_functions import CFunction, address_of_function, c_function
 from genesis.runtime.cuda.cuda_python_driver import driver
 from genesis.runtime.cuda.stream import current_device
 from genesis.runtime.ledger import ledger
@@ -25,7 +26,7 @@ from genesis.runtime.nccl_options import NcclConfig, NcclOptions
 if TYPE_CHECKING:
     from genesis.runtime.collectives import KeyStore
     from genesis.runtime.cuda.collective_work import Buffer, CollectiveWork
-    from genesis.runtime.cuda.driver import StreamHandle
+    from genesis.runtime.cuda.driver import Call, StreamHandle
 
 VARIABLE: Final = "GENESIS_NCCL"
 """Environment variable: the path of libnccl.so.2, where it is not found by itself."""
@@ -105,6 +106,7 @@ class Nccl:
             function.argtypes, function.restype = list(arguments), c_int
         self._library.ncclGetErrorString.argtypes, self._library.ncclGetErrorString.restype = [c_int], c_char_p
         self._library.ncclGetLastError.argtypes, self._library.ncclGetLastError.restype = [c_void_p], c_char_p
+        self._functions: dict[str, CFunction] = {}
 
     @property
     def version(self) -> int:
@@ -121,9 +123,30 @@ class Nccl:
         """
         status = getattr(self._library, name)(*arguments)
         if status:
-            text = (self._library.ncclGetErrorString(status) or b"").decode()
-            last = (self._library.ncclGetLastError(None) or b"").decode().strip()
-            raise DistBackendError(f"{name}: {text}{f' ({last})' if last else ''}; NCCL_DEBUG=INFO says more")
+            self._fail(name, status)
+
+    def call_of(self, name: str, *arguments: object) -> Call:
+        """A call into C of a function that is part of a group: it raises as `call` does, and the group is over then."""
+        types = _FUNCTIONS[name]
+        given = [x if isinstance(x, type) else type(x) for x, type in zip(arguments, types, strict=True)]
+        return partial(self._in_c(name), *given)
+
+    def _in_c(self, name: str) -> CFunction:
+        found = self._functions.get(name)
+        if found is None:
+            address = address_of_function(getattr(self._library, name))
+            found = self._functions[name] = c_function(address, partial(self._fail_in_group, name))
+        return found
+
+    def _fail_in_group(self, name: str, status: int) -> NoReturn:
+        if name not in ("ncclGroupStart", "ncclGroupEnd"):
+            self._library.ncclGroupEnd()
+        self._fail(name, status)
+
+    def _fail(self, name: str, status: int) -> NoReturn:
+        text = (self._library.ncclGetErrorString(status) or b"").decode()
+        last = (self._library.ncclGetLastError(None) or b"").decode().strip()
+        raise DistBackendError(f"{name}: {text}{f' ({last})' if last else ''}; NCCL_DEBUG=INFO says more")
 
 
 def library_path() -> str:
@@ -186,9 +209,12 @@ class NcclTransport:
 
     def run(self, work: CollectiveWork, stream: StreamHandle) -> None:
         """Give the stream the collective; does not wait for it."""
-        step = work.step
-        on = c_void_p(driver().stream_number(stream))
-        _RUNS[step.op](_Calls(self._nccl, self._communicator, on), work)
+        for call in self.calls(work, stream):
+            call()
+
+    def calls(self, work: CollectiveWork, stream: StreamHandle) -> list[Call]:
+        """The calls into C that `run` makes: nothing comes between that one collective began and the next one did."""
+        return calls_of(self._nccl, work, self._communicator, c_void_p(driver().stream_number(stream)))
 
     def abort(self) -> None:
         """End what hangs: kernels that wait for others return."""
@@ -207,22 +233,28 @@ class NcclTransport:
         self._nccl.call("ncclCommDestroy", self._communicator)
 
 
+def calls_of(library: Nccl, work: CollectiveWork, communicator: c_void_p, stream: c_void_p) -> list[Call]:
+    """The library's calls that give a stream a collective."""
+    found = _Calls(library, communicator, stream)
+    _RUNS[work.step.op](found, work)
+    return found.calls
+
+
 class _Calls:
-    """NCCL's calls for one communicator and one stream."""
+    """NCCL's calls for one communicator and one stream, as they are asked for."""
 
     def __init__(self, library: Nccl, communicator: c_void_p, stream: c_void_p):
         self._library, self._end = library, (communicator, stream)
+        self.calls: list[Call] = []
 
     def __call__(self, name: str, *arguments: object) -> None:
-        self._library.call(name, *arguments, *self._end)
+        self.calls.append(self._library.call_of(name, *arguments, *self._end))
 
     def grouped(self, calls: Callable[[], None]) -> None:
         """Calls that NCCL runs as one."""
-        self._library.call("ncclGroupStart")
-        try:
-            calls()
-        finally:
-            self._library.call("ncclGroupEnd")
+        self.calls.append(self._library.call_of("ncclGroupStart"))
+        calls()
+        self.calls.append(self._library.call_of("ncclGroupEnd"))
 
 
 def _reducing(name: str) -> Callable[[_Calls, CollectiveWork], None]:

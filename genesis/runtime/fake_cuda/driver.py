@@ -123,6 +123,10 @@ class HostDriver:
         for stream in reversed(self._streams):
             stream.catch_up(stream.given)
 
+    def synchronize_call(self) -> Call:
+        """A call that does `synchronize`."""
+        return self.synchronize
+
     def alloc(self, nbytes: int) -> int:
         """The address of poisoned memory, a multiple of 512."""
         self.calls["alloc"] += 1

@@ -413,6 +413,17 @@ def test_launch_blocking_names_the_launch(host_driver, monkeypatch):
         executor.run([x, y], [1])
 
 
+def test_launch_blocking_writes_where_storages_are_told_of_it(host_driver, monkeypatch):
+    """An interrupt behind a run's writes, and before a storage was told, left an update that was made again."""
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    inputs = [memory_of(X) for _ in update_plan().inputs]
+    _, writes = CudaExecutor(update_plan()).start(inputs, [1.0])
+    assert all(np.array_equal(values_of(x), X) for x in inputs)
+    for write in writes:
+        write()
+    assert all(np.array_equal(values_of(x), X + 1) for x in inputs)
+
+
 def test_a_graph_that_cannot_be_built_is_tried_again(host_driver, monkeypatch):
     from genesis.runtime.cuda.driver import DriverError
     executor = CudaExecutor(add_plan())
