@@ -93,7 +93,8 @@ def blocks_of(rows: Rows, extent: int, types: Sequence[DType], chunks: bool, shi
         size = next((short for short in SHORT_COLUMNS if extent <= short), size)
     if rows.inner == 1:
         step = size if size <= PERSISTENT // numbers else STEP // numbers
-        each = (MOST_EACH if step <= 512 or step > 4096 else MOST_EACH // 2) // (2 if heavy else 1)
+        several = step > 4096 or (step <= 512 and not shifted)  # edges of shifted rows take registers, too
+        each = (MOST_EACH if several else MOST_EACH // 2) // (2 if heavy else 1)
         x, threads = batch_block(rows.rows, max(1, 1024 // step)), BUSY_WARPS * 32 * gpu.multiprocessors
         by_warps = heavy or step <= 32 * vector  # more warps would share rows, and exchange states
         while by_warps and each > max(LEAST_EACH, vector) and hint(rows.rows) * step < each * threads:
