@@ -147,7 +147,8 @@ class CallReplay(Replay):
     def run(self, tensors: Sequence[Any]) -> Any:
         """Record the call. What it changes is changed at once, when all of it is recorded."""
         done: list[bool] = []
-        forget_last(again for again, _ in self._live)
+        if self._live:
+            forget_last(again for again, _ in self._live)
         try:  # from here on a schedule may have taken its step
             while True:
                 fresh, written, told, expected = self._recorded(tensors)
@@ -156,7 +157,8 @@ class CallReplay(Replay):
                     held = None
                 else:
                     held = self._slots.changes(self._shape, made, told, expected)
-                told.append((done.append, True))
+                if self._live:
+                    told.append((done.append, True))
                 try:
                     at_once(changes((), told, expected))
                     break

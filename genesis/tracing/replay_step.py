@@ -230,7 +230,8 @@ class StepReplay(Replay):
 
     def _run_now(self, call: StepCall, memories: Memories[Any]) -> None:
         """Run the plan for a call over these memories, which have been given what it takes."""
-        forget_last(again for again, _ in self._live)
+        if self._live:
+            forget_last(again for again, _ in self._live)
         rewrites = False
         try:  # from here on a schedule may have taken its step
             call.counted, call.expected = look_ahead(call.numbers, self._live)
