@@ -18,6 +18,7 @@ from typing import Final
 from genesis.codegen.cuda.block_sizes import power_of_two
 from genesis.codegen.cuda.expressions import literal
 from genesis.codegen.cuda.loops import any_needs_int64
+from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.source import Exchange, KernelSource
 from genesis.codegen.cuda.templates.checked_index import checked_outside
@@ -51,7 +52,7 @@ LISTED_AT_EASE: Final = 256
 WARPS: Final = 4
 """Maximum warps of a program."""
 
-FEW: Final = (264, 8)
+FEW: Final = (2 * H200.multiprocessors, 8)
 """(programs; warps) up to which each has so many: a multiprocessor has two such programs, whose threads go one after
 another through what is written out for several rows (H200, sums of 1792 rows of 293 float32 in 228 programs of four
 warps: 1929 instructions of each, 152 bytes of a thread in memory; of eight 1180, and none: 11.8 → 8.9 µs with the

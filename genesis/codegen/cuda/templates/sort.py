@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from genesis.codegen.cuda.block_sizes import batch_block, block_for, power_of_two
+from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.row_digits import by_digits, sort_by_digits
@@ -35,7 +36,7 @@ in one bank at each step (H200: float32[56, 145015] along its first axis 450 µs
 COLUMN_EACH: Final = {True: 64, False: 32}
 """Words of a thread there, {32-bit: …, 64-bit: …}, and where columns are few half as many, and again."""
 
-FEW_PROGRAMS: Final = 4 * 132
+FEW_PROGRAMS: Final = 4 * H200.multiprocessors
 """Programs of one warp below which threads have fewer words."""
 
 
