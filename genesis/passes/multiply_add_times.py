@@ -82,7 +82,7 @@ READ: Final = 0.95
 FROM_CACHE: Final = 17.0
 """Bytes that the second cache gives a multiprocessor in a cycle, where all of them ask."""
 
-STEP_CYCLES: Final = 128
+STEP_CYCLES: Final = 125
 """Cycles that a block of the inner dimension takes beside: a barrier, a wait, addresses."""
 
 ENDS: Final = 1.7

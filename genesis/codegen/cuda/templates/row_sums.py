@@ -17,8 +17,8 @@ from typing import Final
 
 from genesis.codegen.cuda.block_sizes import power_of_two
 from genesis.codegen.cuda.expressions import literal
-from genesis.codegen.cuda.loops import any_needs_int64
 from genesis.codegen.cuda.gpu_model import H200
+from genesis.codegen.cuda.loops import any_needs_int64
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.source import Exchange, KernelSource
 from genesis.codegen.cuda.templates.checked_index import checked_outside
