@@ -7,6 +7,7 @@ their blocks fit exactly.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -84,6 +85,20 @@ def about(n: int) -> int:
     """A size for weighing costs; of one that the kernel names by its number, that."""
     number = literal_value(n)
     return hint(n) if number is None else number
+
+
+def middling(n: int) -> int:
+    """A size for weighing how many programs there are: the geometric mean of the least and the most that one can be
+    that is an argument. Of a product of sizes, each between two powers of two, `about` is their most.
+
+    >>> middling(24)
+    24
+    """
+    number = literal_value(n)
+    if number is not None or not isinstance(n, SymInt):
+        return n if number is None else number
+    least = n.trace.range(as_written(n))[0] or 0
+    return round(math.sqrt(max(least, 1) * room_for(n)))
 
 
 def power_of_two(n: int) -> int:

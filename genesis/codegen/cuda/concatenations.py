@@ -42,7 +42,8 @@ MOST: Final = 64
 LEAST_RUN: Final = 128
 """Bytes of a part between two others, at least: a line of memory. Shorter ones are written by one program together, but
 for those of `MANY` parts, and of parts of which one is permuted (H200: eight parts of 32 bytes 15.3 µs, in one loop
-28.3; eight of 36, of which two are permuted, 24.7 and 63.9; but three of 64 23.5 and 20.7)."""
+28.3; eight of 36, of which two are permuted, 24.7 and 63.9; eight of 12, one permuted, 203 and 348; but three of 64
+23.5 and 20.7)."""
 
 SECTOR: Final = 32
 """Bytes that memory is written in: of what is a part of it, both halves are written alone."""
@@ -73,8 +74,14 @@ def _apart(whole: Node, found: Sequence[Slice]) -> bool:
     """Whether parts have programs of their own."""
     turned = any(_is_turned(x.part) for x in found)
     fewest = FEWEST_RUNS if _are_runs(whole) or turned else FEWEST
-    return fewest <= len(found) <= MOST and all(_run(x) >= LEAST_RUN or (turned and _run(x) >= SECTOR) or (
-        len(found) >= MANY and _run(x) >= (SECTOR if x.part.dtype.itemsize > 2 else SHORTEST_RUN)) for x in found)
+    return fewest <= len(found) <= MOST and all(_run(x) >= _least_run(x, turned, len(found)) for x in found)
+
+
+def _least_run(found: Slice, turned: bool, parts: int) -> int:
+    """Bytes that a part has side by side at least, where each part has programs of its own."""
+    if parts >= MANY:
+        return 0 if turned else SECTOR if found.part.dtype.itemsize > 2 else SHORTEST_RUN
+    return SECTOR if turned else LEAST_RUN
 
 
 def _only_concatenates(group: Group) -> bool:

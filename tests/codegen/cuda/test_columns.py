@@ -64,6 +64,17 @@ def test_programs_that_are_few_have_more_warps(shape: tuple[int, ...], warps: in
     assert not blocks.looped or blocks.x * blocks.r == 512 * warps
 
 
+@pytest.mark.parametrize(("shape", "dtype", "looped"), [
+    ((21, 1024, 71), bfloat16, False), ((3, 700, 301), float32, False), ((21, 1025, 71), bfloat16, True),
+    ((210, 1024, 71), bfloat16, True)])
+def test_few_programs_wait_for_all_of_their_columns_at_once(shape: tuple[int, ...], dtype: DType, looped: bool) -> None:
+    """In four rounds the sum over 1024 of bf16[21, 1024, 71] took 7.7 µs of an H200 for 0.7 µs of memory."""
+    x = an_input(0, shape, dtype)
+    group, = fuse(Graph((x,), (r.sum(x, axes=(1,)),))).groups
+    found = choose_blocks(build(group), H200)
+    assert found.looped == looped and (looped or (found.num_warps == 16 and found.r >= shape[1]))
+
+
 @pytest.mark.parametrize("columns", [4096, 4097, 4100])
 def test_the_mask_of_columns_names_their_number(columns: int) -> None:
     """Triton masks whole vectors where it can see that the number is a multiple of them."""

@@ -58,6 +58,13 @@ def test_sort(place: tuple[tuple[int, ...], int], descending: bool, dtype: str) 
     assert sorts(an_input(0, shape, dtype_named(dtype)), tied(shape, dtype), axis, descending)
 
 
+@pytest.mark.parametrize("shape", [(0, 0), (1, 0), (2, 0), (40, 0), (0, 5), (200, 0, 3)])
+def test_columns_of_nothing_are_sorted(shape: tuple[int, ...]) -> None:
+    """Programs of few columns have few words a thread, but one."""
+    x = an_input(0, shape, dtype_named("float32"))
+    assert len([emit(group) for group in compiled([x], sorting.sort(x, axis=0, descending=False)).groups]) == 1
+
+
 @pytest.mark.parametrize(("dtype", "descending"), sweep_but(
     lambda dtype, descending: descending is (dtype in ("bfloat16", "float64")),
     ["float32", "bfloat16", "int64", "float64"], [False, True]))

@@ -73,7 +73,7 @@ def _tile(group: Group, node: Node) -> KernelSource:
     apart, more = [], ""
     if rows.inner != 1 and tile <= LONGEST_COLUMN:
         each, warps = COLUMN_EACH[words.bits32], 1
-        while 32 * each >= 4 * tile and hint(rows.rows) * tile < 32 * each * FEW_PROGRAMS:
+        while each > 1 and 32 * each >= 4 * tile and hint(rows.rows) * tile < 32 * each * FEW_PROGRAMS:
             each //= 2
         per_program = max(1, 32 * each // tile)
         apart, more = ["x = g_unknown(x)"], f", {max(tile // each, 1).bit_length() - 1}"
