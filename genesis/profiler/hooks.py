@@ -192,11 +192,11 @@ class Hooks:
         self._replace(CUDAStorage, "__init__", self._device_memory)
 
     def _launched_last(self, original: Any) -> Any:
-        def launched_last(bound: Any, stream: Any) -> Any:
+        def launched_last(bound: Any, stream: Any, blocking: bool = False) -> Any:
             from genesis.runtime.cuda.cuda_python_driver import driver
             steps, gpu = bound.steps, driver()
             if not steps.steps:
-                return original(bound, stream)
+                return original(bound, stream, blocking=blocking)
             if steps.device.index not in self._gaps:
                 self._gaps[steps.device.index] = gap_between_events(gpu, stream, steps.device)
             clock = self._clock(gpu, stream, steps.device.index)
@@ -209,7 +209,7 @@ class Hooks:
                 hold_back(gpu, stream, len(steps.steps) - first, steps.device)
             if first:
                 hold_back(gpu, stream, first, steps.device)
-            told = original(bound, stream, [gpu.record_call(event, stream) for event in events], paused)
+            told = original(bound, stream, [gpu.record_call(event, stream) for event in events], paused, blocking)
             self.recorder.pending.append(partial(self._launches, steps, gpu, clock, events, pause))
             return told
         return launched_last

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from math import isqrt
 from typing import Final
 
 from genesis.codegen.cuda.block_sizes import (
@@ -36,7 +35,7 @@ from genesis.codegen.cuda.neighbours import bytes_at_once
 from genesis.codegen.cuda.packed_rows import SHORTEST, in_pieces, packed
 from genesis.codegen.cuda.turned_tiles import turned_tile
 from genesis.ir.size_divisors import is_multiple, twos
-from genesis.ir.sym_int import SymInt, as_written, hint, literal_value
+from genesis.ir.sym_int import SymInt, literal_value
 from genesis.passes.fusion.index_map import Atom, Expr
 from genesis.passes.groups import Group, Space
 
@@ -63,6 +62,10 @@ MANY_TILES: Final = 6
 few are on a multiprocessor, whose loads wait while they store (H200, tiles of 128 and 64 a side: 650 of two bfloat16
 operands 28.4 and 19.9 µs, 357 of rows of 14 9.6 and 7.8, 782 14.7 and 13.7, 135 3.8 and 3.3; but 1564 35.9 and 38.3,
 2375 58.6 and 60.6)."""
+
+OF_A_CLASS: Final = 3
+"""How many times as large as one in the middle of its class an argument's size is weighed, about: a product of five
+sizes was weighed as 16.8 million that was 4.3 million, and had 265 large tiles."""
 
 FEWEST_SIDE: Final = 32
 """Elements of a side of the tiles that a GPU has fewer of than multiprocessors: a tile of 64 × 64 then is 32 elements a
@@ -132,22 +135,14 @@ def tile(group: Group, kernel: Kernel, gpu: GpuModel,
 def _side(kernel: Kernel, gpu: GpuModel) -> int:
     """Elements of a side of a square transposing tile."""
     side = SIDE_BYTES // max(argument.node.dtype.itemsize for argument in kernel.arguments if argument.role != "number")
-    loads, size = max(1, len(kernel.loads("x"))), _middle(kernel.x_size)
+    loads, size = max(1, len(kernel.loads("x"))), about(kernel.x_size)
+    size = size if literal_value(kernel.x_size) is not None else size // OF_A_CLASS
     many = MANY_TILES * gpu.multiprocessors
     while side > LEAST_SIDE and (loads * side * side > MOST_HELD or size < side * side * many):
         side //= 2
     while side > FEWEST_SIDE and size < side * side * gpu.multiprocessors:
         side //= 2
     return side
-
-
-def _middle(size: int) -> int:
-    """A size for weighing costs; of an argument one in the middle of its class. It is weighed as one of the larger ones
-    elsewhere, and a product of five as 134 million that is 7.5 million."""
-    written = as_written(size)
-    if not isinstance(written, SymInt):
-        return written
-    return isqrt((written.trace.range(written)[0] or 0) * hint(written))
 
 
 def _turned_blocks(kernel: Kernel, x_block: int, r_block: int, gpu: GpuModel) -> Blocks:

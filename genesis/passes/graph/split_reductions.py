@@ -322,6 +322,19 @@ def _axis_of_neighbours(x: Node) -> int | None:
     return found
 
 
+def _has_values_in_order(x: Node) -> bool:
+    """Whether something is computed of as many values that are not permuted: a matrix beside a vector is one order."""
+    pending, seen = [x], {x}
+    while pending and len(seen) <= MOST_BEHIND:
+        behind = pending.pop()
+        if behind.op.kind == "pointwise":
+            pending += (y for y in dict.fromkeys(behind.inputs) if y not in seen)
+            seen.update(behind.inputs)
+        elif behind.op.kind != "movement" and behind.type.numel == x.type.numel:
+            return True
+    return False
+
+
 def _cut(node: Node, gpu: Gpu, fewest: int = ROWS, stored: frozenset[Node] = frozenset()) -> Cut | None:
     """How a reduction is split; None for one that stays whole. `fewest` are rows of a split of blocks of columns,
     `stored` values that somebody asks for.
@@ -490,7 +503,7 @@ def _split_turned(node: Node, gpu: Gpu) -> Cut | None:
     along = _axis_of_neighbours(x)
     if last not in node["axes"] or along is None or along in node["axes"] or hint(x.shape[along]) < ROWS_ACROSS:
         return None
-    if hint(x.type.numel) < SMALLEST_ACROSS:
+    if hint(x.type.numel) < SMALLEST_ACROSS or not _has_values_in_order(x):
         return None
     extent = hint(x.type.numel) // max(results, 1)
     splits, blocks = 1, -(-results // ROWS_ACROSS)

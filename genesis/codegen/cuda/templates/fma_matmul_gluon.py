@@ -13,8 +13,8 @@ nobody reads the block that is written next.
 
 An operand whose numbers are copied one by one, as its rows begin anywhere, comes through registers instead, one block
 ahead: a copy takes eight of the L1's cycles whether a thread moves 4 bytes or 16, and holds lines of the L1 meanwhile,
-of which shared memory leaves few. (89, 47, 600) @ (89, 600, 105) of such rows took 118 µs by copies, in which the L1 was
-busy for 71 % of the time that a multiprocessor had programs, and takes 44 so (H200, 2026-11-30; cuBLAS 37).
+of which shared memory leaves few. (89, 47, 600) @ (89, 600, 105) of such rows took 118 µs by copies, the L1 busy for
+71 % of the time that a multiprocessor had programs, and takes 44 so (H200, 2026-11-30; cuBLAS 37).
 """
 
 from __future__ import annotations

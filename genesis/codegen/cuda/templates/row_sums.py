@@ -12,7 +12,7 @@ Work is shared by hits, not by rows: a row that is hit by every position costs a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from genesis.codegen.cuda.block_sizes import power_of_two
@@ -127,7 +127,7 @@ class Tiles:
     rows: int
     columns: int
     groups: int
-    most_warps: int = WARPS
+    most_warps: int = field(default=WARPS, repr=False)
 
     @property
     def warps(self) -> int:
