@@ -76,13 +76,13 @@ ISSUED: Final = 0.8
 ISSUED_ALONE: Final = 0.65
 """The same where it has one."""
 
-READ: Final = 0.95
+READ: Final = 1.0
 """Share of the cycles in which shared memory answers, where all wait for it."""
 
 FROM_CACHE: Final = 17.0
 """Bytes that the second cache gives a multiprocessor in a cycle, where all of them ask."""
 
-STEP_CYCLES: Final = 125
+STEP_CYCLES: Final = 100
 """Cycles that a block of the inner dimension takes beside: a barrier, a wait, addresses."""
 
 ENDS: Final = 1.7
