@@ -26,6 +26,7 @@ from genesis.ir.ops.indexing import gather
 from genesis.ir.ops.movement import expand, permute, reshape
 from genesis.ir.sym_int import hint
 from genesis.passes.gpu import Gpu
+from genesis.passes.graph.few_long_rows import few_long_rows
 
 REDUCTIONS: Final = (reduction.sum, reduction.prod, reduction.max, reduction.min, reduction.any, reduction.all)
 
@@ -34,16 +35,6 @@ PICKS: Final = (reduction.argmax, reduction.argmin)
 
 SMALLER: Final = 8
 """How many times smaller a result is at the least that is turned: that costs little then."""
-
-ROWS_ACROSS: Final = 16
-"""Rows of a program that reads across: 64 bytes of float32 beside each other."""
-
-FEW: Final = 4
-"""Rows that lie turned are few where at most one multiprocessor in this many has a program of them, ..."""
-
-LONG: Final = 2048
-"""... and long from this many elements on: 16 of 2048 float32 take a program about 16 µs (H200: 16 splits of 16 rows of
-6250 49.6 µs), splits in memory's order, their sum and the copy that turns what is computed three launches."""
 
 Order = tuple[int, ...]
 """The axes of a value as they lie in memory, outermost first."""
@@ -98,7 +89,7 @@ class _Orders:
                 self.twice &= set(large)
                 return self.orders
             apart = stay - idle - {self._set_of(node) for node in self.twice if node in large}
-            apart &= self._few_long_rows()
+            apart &= self._of_few_long_rows()
             self.twice |= {node for node, found in large.items() if found in apart}
             refused |= {node for node, found in large.items() if found in stay - apart}
 
@@ -183,18 +174,18 @@ class _Orders:
                 saved[self._set_of(behind)] += 1
         return {found for found, more in Counter(found for found, _ in inputs).items() if more >= saved[found]}
 
-    def _few_long_rows(self) -> set[Node]:
+    def _of_few_long_rows(self) -> set[Node]:
         """Sets whose reductions are all of rows of which a few programs would have all."""
         if self.gpu is None:
             return set()
         found = {self._set_of(node) for node in self.reduced}
         for node in self.graph.nodes:
-            x = node.inputs[0] if node in self.small and node.inputs else None
-            if x in self.orders and x not in self.small:
-                rows, elements = hint(node.type.numel), hint(x.type.numel)
-                few = FEW * -(-rows // ROWS_ACROSS) <= self.gpu.multiprocessors
-                if not few or elements < LONG * max(rows, ROWS_ACROSS):
-                    found.discard(self._set_of(x))
+            if node not in self.small:
+                continue
+            x = node.inputs[0]
+            large = x in self.orders and x not in self.small
+            if large and not few_long_rows(node.type.numel, x.type.numel, self.gpu):
+                found.discard(self._set_of(x))
         return found
 
     def _wanted(self) -> set[Node]:

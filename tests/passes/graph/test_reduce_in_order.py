@@ -14,7 +14,7 @@ from genesis.ir.ops import control, indexing, leaves, movement, reduction, sorti
 from genesis.ir.ops import pointwise as p
 from genesis.ir.types import float64, int64
 from genesis.passes.fusion.fuse import fuse
-from genesis.passes.graph import reduce_in_order as order_of_memory
+from genesis.passes.graph import few_long_rows as few_rows
 from genesis.passes.graph.reduce_in_order import reduce_in_order
 from tests.codegen.cuda.evaluate import evaluate
 from tests.codegen.cuda.programs import an_input, some
@@ -173,8 +173,8 @@ def test_random_programs_keep_their_values(seed: int, few: bool, monkeypatch: py
     """Permutations, reductions and what is repeated of them, in any order; each value in float64. All rows count as few
     and long, or none do."""
     if few:
-        monkeypatch.setattr(order_of_memory, "ROWS_ACROSS", 1)
-        monkeypatch.setattr(order_of_memory, "LONG", 1)
+        monkeypatch.setattr(few_rows, "ROWS_ACROSS", 1)
+        monkeypatch.setattr(few_rows, "LONG", 1)
     rng = Random(seed)
     shape = rng.choice([(8, 9, 10), (9, 1, 12), (8, 11)])
     axes = tuple(rng.sample(range(len(shape)), len(shape)))
