@@ -69,9 +69,7 @@ class StepReplay(Replay):
         self._targets = targets
         self._written_arguments = [t for t in targets if t.__class__ is int]
         self._own_arguments = len(tensors) if self._slots is None else self._slots.before_gradients
-        replaced = self._replaced_gradients(graded)
-        self._takes_own = not replaced.isdisjoint([x.storage for x in tensors])
-        self._overwrites_own = not replaced.isdisjoint([tensors[i].storage for i in self._written_arguments])
+        self._takes_own = self._is_given_one_of(graded)
         self._updated: list[Any] = [t for t in targets if t.__class__ is not int]
         self._runs = [0]
         for storage in self._updated:
@@ -89,11 +87,11 @@ class StepReplay(Replay):
         self.storages = frozenset([*self._memories.fixed, *self._updated])
         self._histories = {storage for storage in self.storages if storage.needs_grad}
 
-    def _replaced_gradients(self, graded: Sequence[Any]) -> set[Storage]:
-        """The storages of gradients that the call is given, and in whose place it leaves others: those that it left
-        itself, at the next call."""
+    def _is_given_one_of(self, graded: Sequence[Any]) -> bool:
+        """Whether the call is given the gradient of one of these, in whose place it leaves another: at the next call
+        one that it has left itself, which it may read, write to, give away or keep."""
         owners, given = set(map(id, graded)), [] if self._slots is None else self._slots.gradients
-        return {gradient.storage for x, gradient in given if gradient is not None and id(x) in owners}
+        return any(gradient is not None and id(x) in owners for x, gradient in given)
 
     @property
     def writes_arguments(self) -> bool:
@@ -246,12 +244,12 @@ class StepReplay(Replay):
             call.counted, call.expected = look_ahead(call.numbers, self._live)
             # Nobody could get hold of what the last run made.
             unseen = call.untouched and self._looks == state.grad_looks
-            # A gradient that the call writes over before it leaves another is left as it was written.
-            call.ours = bool(self._graded) and not self._overwrites_own and (
-                unseen or self._given_last.held_alone(self._graded))
-            memories.rewritten = call.rewritten = self._rewritten if unseen and not self._takes_own else None
-            # The plan writes to the gradients' memory again, unless it reads what is there.
-            rewrites = call.ours and not self._takes_own and self._compiled.backend.asynchronous
+            # A gradient that the call takes is one tensor, and the one that it leaves is another.
+            unseen = unseen and not self._takes_own
+            call.ours = bool(self._graded) and (unseen or self._given_last.held_alone(self._graded))
+            memories.rewritten = call.rewritten = self._rewritten if unseen else None
+            # The plan writes to the gradients' memory again.
+            rewrites = call.ours and self._compiled.backend.asynchronous
             if rewrites and call.rewritten is None:
                 at_once(starmap(operate, [attributes(self._given_last.cells, "memory", repeat(None))]))
             replay(call, self._compiled, memories, call.numbers)
