@@ -251,3 +251,21 @@ def test_a_buffer_is_not_copied_for_a_loss_that_has_gone_backward(monkeypatch: p
     for ours, theirs in zip(plain, code_book(torch, lambda step: step), strict=True):
         for a, b in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("results", [1, 2])
+def test_a_compiled_function_over_a_checkpoint_whose_results_are_read_after_a_step(results: int) -> None:
+    """What the backward of a checkpointed region reads is not known, nor is that of what holds one."""
+    def program(compiled: Callable[[Any], Any]) -> list[Any]:
+        w = leaf(genesis, 10)
+
+        @compiled
+        def f(x: Any) -> Any:
+            made = genesis.checkpoint(lambda x: (x * w).tanh(), x)
+            return (made * x.sum(), made.exp())[:results]
+        found = [f((genesis.arange(10.0) + i % 2).requires_grad_()) for i in range(4)]
+        for result in found[-1]:
+            result.sum().backward()
+        step(genesis, w)
+        return [[x.tolist() for x in each] for each in found] + [w.tolist()]
+    assert program(genesis.compile) == program(lambda f: f)
