@@ -215,16 +215,18 @@ class Addresses:
         what it is told of a value it takes for true wherever that is used."""
         if self.flat and shifted.is_run(s):
             return f"(near + {s.address.constant})" if s.address.constant else "near"
-        return self.told(address, neighbours.lies_along(s, self.flat))
+        along = neighbours.lies_along(s, self.flat)
+        return self.told(address, along, anywhere=not self.flat and neighbours.is_aimless(s, along))
 
-    def told(self, text: str, along: str) -> str:
+    def told(self, text: str, along: str, anywhere: bool = False) -> str:
         """A coordinate or an address of which Triton is told how many neighbours along a coordinate a thread has. In a
         block of rows there are neighbours at all, two at the least, though not from a multiple of two on: of runs of
-        one in both directions it would have lanes go from row to row."""
+        one in both directions it would have lanes go from row to row. `anywhere`: they begin at no multiple."""
         count = self.neighbours[along]
         if self.flat:
             return f"tl.max_contiguous(tl.multiple_of({text}, {count}), {count})"
-        multiple, run = ((f"[1, {n}]" if along == "r" else f"[{n}, 1]") for n in (count, max(count, 2)))
+        multiple, run = ((f"[1, {n}]" if along == "r" else f"[{n}, 1]") for n in (
+            1 if anywhere else count, max(count, 2)))
         return f"tl.max_contiguous(tl.multiple_of({text}, {multiple}), {run})"
 
     def _apart(self, s: Load | Store) -> tuple[Expr, Expr] | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from genesis.codegen.cuda.block_sizes import ALONE_WARPS, VECTOR, Blocks, about, enough_programs, power_of_two, room_for
-from genesis.codegen.cuda.column_blocks import WIDEST, in_vectors, turned
+from genesis.codegen.cuda.column_blocks import TILE, WIDEST, in_vectors, turned
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Reduce
 from genesis.ir.sym_int import literal_value, rounds
@@ -40,6 +40,11 @@ ONCE_VECTORS: Final = 2
 FEWEST_EACH: Final = 4
 """Elements of a block of r that a thread has at least where a multiprocessor has two programs at most: as many warps
 hide what each waits for."""
+
+NARROWEST: Final = 8
+"""Columns of a program that has a block of all of them, where a GPU has no more than one such program for each
+multiprocessor: what 528 splits of 89 float32 columns give, and how large their spread is, was read in two rounds, twice
+(H200, six programs of 16 columns 11.9 µs; 5 reckoned)."""
 
 NARROWEST_ONCE: Final = 64
 """Bytes of neighbours of a program that reads its columns once, at least: narrower ones have loops of wider blocks."""
@@ -67,7 +72,9 @@ def held_columns(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> Blocks:
                     1 if vectors else FEWEST_SINGLES)
     if not again and (literal_value(kernel.r_size) is None or about(kernel.x_size) < narrowest * enough_programs(gpu)):
         return blocks  # each number of blocks would be a plan of its own
-    if longest < MOST_ROUNDS or longest * nbytes * narrowest > 2 * HELD[-1][1]:
+    if longest * nbytes * narrowest > 2 * HELD[-1][1]:
+        return _narrow(kernel, blocks, longest, gpu)
+    if longest < MOST_ROUNDS:
         return blocks
     if not again:
         return _once(kernel, blocks, narrowest, gpu)
@@ -82,6 +89,14 @@ def held_columns(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> Blocks:
         while 0 < warps < ALONE_WARPS and 2 * warps * 32 * FEWEST_EACH <= x_block * r_block:
             warps *= 2
     return Blocks(x_block, r_block, True, warps, kept_bytes=longest * nbytes) if warps else blocks
+
+
+def _narrow(kernel: Kernel, blocks: Blocks, longest: int, gpu: GpuModel) -> Blocks:
+    """One block of all of a few columns, where these leave multiprocessors without a program anyway."""
+    few = about(kernel.x_size) <= NARROWEST * gpu.multiprocessors
+    if not few or NARROWEST * longest > TILE or literal_value(kernel.r_size) is None:
+        return blocks
+    return Blocks(NARROWEST, longest, False, ALONE_WARPS)
 
 
 def _once(kernel: Kernel, blocks: Blocks, narrowest: int, gpu: GpuModel) -> Blocks:

@@ -39,7 +39,7 @@ from genesis.codegen.cuda.last_programs import alternatives
 from genesis.codegen.cuda.row_edges import plain
 from genesis.codegen.cuda.shifted import WORD
 from genesis.ir.size_divisors import is_multiple, twos
-from genesis.ir.sym_int import literal_value
+from genesis.ir.sym_int import as_written, literal_value
 from genesis.ir.types import DType, bool_, int64
 from genesis.passes.fusion.index_map import Atom, Expr, atoms
 
@@ -55,6 +55,10 @@ sum's gradient to 11,912 rows of 853 float16, one by one in blocks of 16 rows: 1
 
 SINGLE_BYTES: Final = 2
 """Bytes of an element up to which rows that begin anywhere are slow to load one by one: wider ones fill lines."""
+
+LEAST_VECTOR: Final = 8
+"""Bytes of vectors from which on a row's are read as such, each with its row: what a vector finds for itself takes as
+long as a word moves (look-ups of 300 bfloat16: 31 instructions an element in words)."""
 
 TABLES: Final = 2
 """Values of a row that are loaded, from which on packed rows are better than blocks of wide elements one by one."""
@@ -123,6 +127,7 @@ class PackedRows(Body):
         self.whole, self.here = whole, ""
         self.spread: dict[str, str] = {}
         self.pending: list[str] = []
+        self.together = self._together()
 
     @property
     def row(self) -> int:
@@ -155,12 +160,16 @@ class PackedRows(Body):
         small = ".to(tl.int32)" if self.index_type is int64 else ""
         element = f"first + tl.arange(0, {packed})"
         if self.kernel.indices:  # those begin anywhere: lanes with a word each read lines of memory
-            element = self._in_words(element, self._word())
+            element = self._in_words(element, self.together)
+        near = f"(first - first_row * {row}){small} + tl.arange(0, "
         lines = [f"first = {program} * {packed}", f"element = {element}", f"inside = element < {self._end()}",
                  f"first_row = first // {row}", "x = first_row + tl.arange(0, XBLOCK)", "x_mask = x < x_size",
                  "r = tl.arange(0, RBLOCK)", f"r_mask = r < {row}",
-                 f"near = (first - first_row * {row}){small} + tl.arange(0, {packed})",
-                 f"row_near = {self._row_near()}",
+                 f"near = {near}{packed})",
+                 *([f"near_vector = {near}{packed // self.together}) * {self.together}",
+                    f"row_of_vector = {self._row_near('near_vector')}",
+                    f"row_near = {self._in_vectors('row_of_vector')}"] if self.in_vectors else
+                   [f"row_near = {self._row_near('near')}"]),
                  f"r_each = near - row_near * {row}", "x_each = first_row + row_near"]
         found: list[str] = []
         for line in reversed(lines):
@@ -170,27 +179,51 @@ class PackedRows(Body):
                 text += f"\n{line.partition(' = ')[2]}"
         return found
 
+    @property
+    def in_vectors(self) -> bool:
+        """Whether a thread's neighbours are of one row, and more than a word."""
+        return self.together > self._word()
+
+    def _moved(self) -> list[Load | Store]:
+        """The loads and stores of elements."""
+        return [s for s in self.kernel.statements if isinstance(s, Load | Store) and _vars(s) == "xr"]
+
     def _word(self) -> int:
-        """Elements of a word: as many neighbours a thread has of rows that are read through an index."""
-        return max(1, WORD // min(self.dtypes[s.argument].itemsize for s in self.kernel.statements
-                                  if isinstance(s, Load | Store) and _vars(s) == "xr"))
+        """Elements of a word."""
+        return max(1, WORD // min(self.dtypes[s.argument].itemsize for s in self._moved()))
+
+    def _together(self) -> int:
+        """Elements of a word or, where rows that are read through an index begin at multiples of a wider vector, of
+        that: as many neighbours a thread has of them."""
+        moved = self._moved()
+        sizes = [self.dtypes[s.argument].itemsize for s in moved]
+        if not self.kernel.indices:
+            return self._word()
+        steps = [k for s in moved for k in (s.address.constant, *(k for _, k in s.address.terms if k != 1))]
+        vector = min(VECTOR // max(sizes), self.blocks.packed, *(_twos(k) for k in (self.row, *steps)))
+        return vector if vector * min(sizes) >= LEAST_VECTOR else self._word()
+
+    def _in_vectors(self, text: str) -> str:
+        """What belongs to a vector, for each of its elements."""
+        several, each = self.blocks.packed // self.together, self.together
+        return f"tl.reshape(tl.broadcast_to({text}[:, None], [{several}, {each}]), [{self.blocks.packed}])"
 
     def _in_words(self, text: str, count: int) -> str:
         """A text that is said to count `count` neighbours from a multiple of them on: a thread's load or store."""
         return f"tl.max_contiguous(tl.multiple_of({text}, {count}), {count})"
 
-    def _row_near(self) -> str:
-        """The row that an element lies in, counted from the program's first.
+    def _row_near(self, near: str) -> str:
+        """The row that a place lies in, counted from the program's first.
 
         A length that is an argument divides by its reciprocal, which is an argument, too: of 32 bits, rounded up, it is
         exact as long as near · length < 2^32.
         """
         if self.length is not None:
-            found = divided("near", self.length + self.blocks.packed - 2, self.length)
+            found = divided(near, self.length + self.blocks.packed - 2, self.length)
             assert found is not None
             return found
         reciprocal = (2**32 - 1) // self.kernel.r_size + 1
-        return f"tl.umulhi(near.to(tl.uint32), tl.full((), {reciprocal}, tl.uint32)).to(tl.int32)"
+        return f"tl.umulhi({near}.to(tl.uint32), tl.full((), {reciprocal}, tl.uint32)).to(tl.int32)"
 
     def statement(self, s: Statement) -> list[str]:
         """The lines of one statement, behind those that spread what it takes of rows and places."""
@@ -210,8 +243,9 @@ class PackedRows(Body):
         """The name of what elements take out of a block of rows or places."""
         if text not in self.spread:
             self.spread[text] = name
-            place = "row_near" if vars == "x" else "r_each"
+            place = "r_each" if vars == "r" else "row_of_vector" if self.in_vectors else "row_near"
             taken = f"tl.gather({text}{'.to(tl.int8)' if truth else ''}, {place}, 0)"
+            taken = self._in_vectors(taken) if place == "row_of_vector" else taken
             self.pending.append(f"{name} = {taken}{' != 0' if truth else ''}")
         return self.spread[text]
 
@@ -234,8 +268,8 @@ class PackedRows(Body):
         text = super().text(Expr(e.constant, tuple(found)))
         if not any(atom.kind == "loaded" for atom in atoms([e])):
             return text
-        count = min(self._word(), *(twos(k) for k in (self.row, *(k for _, k in e.terms if k != 1))))
-        return self._in_words(text, count) if count > 1 and is_multiple(e.constant, count) else text
+        count = min(self.together, *(_twos(k) for k in (self.row, *(k for _, k in e.terms if k != 1))))
+        return self._in_words(text, count) if count > 1 and is_multiple(as_written(e.constant), count) else text
 
     def masks(self, vars: str, bounds: tuple) -> str:
         """The mask of a load or store: elements have one of their own."""
@@ -250,6 +284,12 @@ class PackedRows(Body):
 
     def compared_positions(self, s: Apply) -> None:
         """None: what is compared has other shapes."""
+
+
+def _twos(size: int) -> int:
+    """The power of two that divides a size as a kernel writes it."""
+    written = as_written(size)
+    return VECTOR if is_multiple(written, VECTOR) else twos(written)
 
 
 def _renamed(atom: Atom) -> Atom:

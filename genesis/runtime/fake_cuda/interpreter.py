@@ -19,6 +19,7 @@ Obstacles in Triton 3.6, and what takes their place while a kernel is read or ru
 Afterwards everything is as it was, and the same process can go on compiling.
 
 A GPU may or may not notice an access outside a kernel's arguments, or a race; here they are errors (`accesses.py`).
+So are addresses that are not what the kernel tells the compiler of them (`claims.py`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from genesis.runtime.cuda.driver import MappedMatrix, Pointer
-from genesis.runtime.fake_cuda import along_axis
+from genesis.runtime.fake_cuda import along_axis, claims
 from genesis.runtime.fake_cuda import special_functions as host_special
 from genesis.runtime.fake_cuda.accesses import Accesses, watch
 from genesis.runtime.fake_cuda.assignments import rewrite
@@ -212,7 +213,7 @@ def _stand_ins() -> tuple[Change, ...]:
     from triton.language.extra import cuda, libdevice
     from triton.language.semantic import TritonSemantic
     from triton.runtime import interpreter
-    from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, ScanOps
+    from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, ScanOps, TensorHandle
     replaced = {id(original): twin for original, twin in _library_twins()}
     semantic = {name: getattr(_KNOWN, name)(getattr(TritonSemantic, name))
                 for name in ("scalar_constant", "binary_op_type_checking_impl", "broadcast_impl_value")}
@@ -234,6 +235,7 @@ def _stand_ins() -> tuple[Change, ...]:
         (tl.block_type, "__init__", _KNOWN.block_type_init(tl.block_type.__init__)),
         (tl.tensor, "__init__", _KNOWN.tensor_init(tl.tensor.__init__)),
         *((TritonSemantic, name, function) for name, function in semantic.items()),
+        (TensorHandle, "set_attr", claims.set_attr),
         (interpreter, "_get_np_dtype", _dtypes_of_numpy(interpreter._get_np_dtype)),
         (tl.core, "_unwrap_if_constexpr", _unwrapping(tl.core._unwrap_if_constexpr)),
         (tl.dtype, "__eq__", _equality(tl.dtype.__eq__)),

@@ -145,3 +145,11 @@ def test_lanes_store_along_rows_of_odd_pieces() -> None:
     assert stores and all(orders[re.findall(r"#blocked\d*", line)[-1]] == "1, 0" for line in stores)
     small = [an_input(0, (13, 33, 11)), *(an_input(i, (11, 33, 13)) for i in (1, 2))]
     check(small, movement.concat(*small[1:], movement.permute(small[0], axes=(2, 1, 0)), axis=2), most_programs=200)
+
+
+@pytest.mark.parametrize("more", [1, 3])
+def test_odd_pieces_beside_even_ones_begin_anywhere(more: int) -> None:
+    """Rows of 6 of 9 were said to begin at multiples of two, as those beside them do: on an H200 their loads of two
+    elements ended the process (a misaligned address)."""
+    a, b = an_input(0, (9, 13, 34, 6 + more), bfloat16), an_input(1, (9, 6, 34, 13), bfloat16)
+    check([a, b], p.add(beginning(a, more), movement.permute(b, axes=(0, 3, 2, 1))), most_programs=200)

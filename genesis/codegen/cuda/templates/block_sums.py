@@ -44,6 +44,11 @@ SHARE: Final = 4096
 SHARE_ELEMENTS: Final = 1 << 17
 """Elements of the source that a share has at least, up to `SHARE`: a program adds them in some 10 µs (reckoned)."""
 
+WIDEST_BYTES: Final = 2048
+"""Maximum bytes of a program's sums of a wide row: with 16 of them five programs are on a multiprocessor. To find its
+hits takes a program longer than to add their rows, so that the 300 columns of a row in two programs, of which one has
+256 and the other 44, take twice the time of one (H200, 32,116 of bfloat16[16058, 300] 41.6 µs, 22 predicted so)."""
+
 ROUNDS: Final = 16
 """Minimum rounds of hits of wide rows, of 1.2 µs each, that a share takes if all its positions hit one program's."""
 
@@ -348,14 +353,17 @@ class _WideSums(_BlockSums):
     def __init__(self, group: Group, node: Node):
         base, words, _, source = node.inputs
         outer, rows, inner = map(hint, sizes_of(node))
-        tiles = tiles_of(outer, rows, inner, hint(words.type.numel), node.dtype.itemsize)
+        itemsize = node.dtype.itemsize
+        tiles = tiles_of(outer, rows, inner, hint(words.type.numel), itemsize, WIDEST_BYTES // max(itemsize, 4))
         super().__init__(group, node, base, words, source, tiles, STEP // WARPS * tiles.warps)
         self.found_in_blocks(ROUNDS * tiles.groups * BESIDE[1])
 
-    def more(self) -> list[str]:
-        unrolled = min(4, max(1, 64 * 32 * self.tiles.warps // (self.tiles.rows * self.tiles.columns)))  # registers
-        return [*self.waiting(), *self.shares_added(unrolled)] if self.share else []
+    def waited(self) -> list[str]:
+        return self.waiting() if self.share else []
 
-    def ended(self) -> list[str]:
-        found = super().ended()
-        return [*found[:-3], *self.handing_over(), *found[-3:]] if self.share else found
+    def more(self) -> list[str]:
+        unrolled = min(4, max(1, 64 * 32 * self.tiles.warps // (self.slice * self.tiles.columns)))  # registers
+        return self.shares_added(unrolled) if self.share else []
+
+    def handed_over(self) -> list[str]:
+        return self.handing_over() if self.share else []

@@ -61,6 +61,9 @@ look-up before)."""
 WIDEST: Final = 256
 """Maximum columns of a program: four programs share the index's comparisons of a row of 1024, not one."""
 
+EACH: Final = 32
+"""Maximum elements of the sums that a thread takes at a time where they begin and end."""
+
 MOST_ROWS: Final = 16
 """Maximum rows of a program."""
 
@@ -139,13 +142,13 @@ class Tiles:
         return max(1, min(16 // itemsize, self.groups * self.columns // (32 * self.warps), self.columns))
 
 
-def tiles_of(outer: int, rows: int, inner: int, count: int, itemsize: int) -> Tiles:
-    """Blocks for a table of these sizes with elements of so many bytes, `count` positions.
+def tiles_of(outer: int, rows: int, inner: int, count: int, itemsize: int, widest: int = WIDEST) -> Tiles:
+    """Blocks for a table of these sizes with elements of so many bytes, `count` positions; `widest`: maximum columns.
 
     >>> tiles_of(1, 1500, 64, 3000, 4), tiles_of(1, 50304, 768, 512, 2)
     (Tiles(rows=4, columns=64, groups=8), Tiles(rows=16, columns=256, groups=1))
     """
-    columns = min(columns_of(inner), WIDEST)
+    columns = min(columns_of(inner), widest)
     beside, size = -(-inner // columns) * outer, max(itemsize, 4)
     block = min(power_of_two(rows), MOST_ROWS)
     while block > 1 and -(-rows // block) * beside < ENOUGH:
@@ -325,11 +328,13 @@ class RowSums:
             f"outer = tl.program_id(0){self.to_int64} // blocks",
             "near = tl.arange(0, COLUMNS)[None, :]",
             f"column = tl.program_id(1){self.to_int64} * COLUMNS + near",
+            f"row_of = tl.arange(0, {self.slice})[:, None]" if self.sliced else
             "row_near = tl.arange(0, ROWS)[:, None]",
             "group = tl.arange(0, GROUPS)[:, None]",
-            "for g in tl.range(0, GROUPS):",
-            f"    g_put_{self.kind}({self.spot('g', 'row_near')}, tl.zeros([ROWS, COLUMNS], {total}), "
-            "tl.full([ROWS, COLUMNS], 1, tl.int1))",
+            *self.by_slices([
+                "for g in tl.range(0, GROUPS):",
+                f"    g_put_{self.kind}({self.spot('g', 'row_near')}, tl.zeros([{self.slice}, COLUMNS], {total}), "
+                f"tl.full([{self.slice}, COLUMNS], 1, tl.int1))"]),
             *(f"count_{warp} = tl.full((), 0, tl.int32)" for warp in range(self.tiles.warps)),
             f"list_of = tl.arange(0, {self.tiles.warps})[None, :] * {4 * (self.listed + 1)}",
             "g_put_s32(words + list_of, list_of * 0, list_of >= 0)",
@@ -437,13 +442,39 @@ class RowSums:
               f"(outer * {self.length} + row) * {self.inner} + column")
         return ["row = row_0 + row_near", f"inside = (row < {self.length}) & (column < {self.inner})", f"at = {at}"]
 
+    def waited(self) -> list[str]:
+        """What comes before the sums go to memory."""
+        return []
+
     def more(self) -> list[str]:
         """What else is added."""
         return []
 
+    def handed_over(self) -> list[str]:
+        """What else is written."""
+        return []
+
     def ended(self) -> list[str]:
         """The sums go to memory."""
-        return [*self.place(), f"total = {self.begins_at()}", *self.more(),
-                "for g in tl.range(0, GROUPS):",
-                f"    total += g_get_{self.kind}({self.spot('g', 'row_near')})",
-                f"tl.store(out + at, total.to({triton_type(self.node.dtype)}), mask=inside)"]
+        return [*self.waited(), *self.by_slices([
+            *self.place(), f"total = {self.begins_at(str(self.slice))}", *self.more(),
+            "for g in tl.range(0, GROUPS):",
+            f"    total += g_get_{self.kind}({self.spot('g', 'row_near')})",
+            f"tl.store(out + at, total.to({triton_type(self.node.dtype)}), mask=inside)", *self.handed_over()])]
+
+    @property
+    def slice(self) -> int:
+        """Rows whose sums are in registers at a time where they begin and end."""
+        return max(1, min(self.tiles.rows, EACH * 32 * self.tiles.warps // self.tiles.columns))
+
+    @property
+    def sliced(self) -> bool:
+        """Whether a program's rows begin and end some at a time."""
+        return self.slice < self.tiles.rows
+
+    def by_slices(self, lines: list[str]) -> list[str]:
+        """Lines that are for some rows, `row_near`, as lines for all of the program's."""
+        if not self.sliced:
+            return lines
+        return [f"for near_0 in tl.range(0, ROWS, {self.slice}):", "    row_near = near_0 + row_of",
+                *(f"    {line}" for line in lines)]
