@@ -78,9 +78,6 @@ BACKWARD_FORMS: Final[dict[str, tuple[tuple[int, BackwardForm], ...]]] = {
                             (256, BackwardForm(2, 64, 2, 1, by_role=True))),
 }
 
-HANDED: Final = 2
-"""Tiles of probabilities in shared memory, on their way from the group that makes them to the other one."""
-
 
 def backward_form(a: Attention) -> BackwardForm:
     """The form for an op and its head size."""
@@ -132,7 +129,7 @@ def backward_shared_bytes(a: Attention) -> int:
     """What a program has in shared memory."""
     form = backward_form(a)
     rows = 2 * form.rows * form.held + (form.stages + (form.values or form.stages)) * form.passing
-    handed = 4 * HANDED * ROWS * form.passing if form.by_role else 0
+    handed = 4 * form.stages * ROWS * form.passing if form.by_role else 0
     return 2 * a.padded_head * rows + (8 * form.stages * form.passing if by_keys(a) else 0) + handed + 1024
 
 

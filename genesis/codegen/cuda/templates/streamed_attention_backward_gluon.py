@@ -7,8 +7,9 @@
 
 `full` and `empty` are counted barriers, as in the forward. Products end in the order in which they were begun.
 
-Where groups have roles (`BackwardForm.by_role`) `p_full` and `p_empty` count the tiles of probabilities that one hands to
-the other. They lie in shared memory as a thread has them: the same thread of the other group reads them.
+Where groups have roles (`BackwardForm.by_role`) `p_full` counts the tiles of probabilities that one hands to the other.
+They lie in shared memory as a thread has them: the same thread of the other group reads them. There is a tile of them
+for each stage, so that a group that has the next queries of a stage knows that the other is done with both.
 
 Under a causal mask one tile that passes by needs to be looked at for each held one: that of dq is its last, which it
 takes first, that of dk and dv the first of each head. Tiles that only other groups see are let go. Rows of queries
@@ -32,7 +33,6 @@ from genesis.codegen.cuda.templates.streamed_attention import (
     start_of_heads,
 )
 from genesis.codegen.cuda.templates.streamed_attention_backward import (
-    HANDED,
     BackwardForm,
     backward_form,
     block_rows,
@@ -101,7 +101,7 @@ def barriers(a: Attention, form: BackwardForm) -> Barriers:
                             "v_empty": (values, groups)})
     return {"held_full": (form.held * groups, 1 if form.by_role else 2), "held_empty": (form.held * groups, 1),
             **passing_by,
-            **({"p_full": (HANDED, 1), "p_empty": (HANDED, 1)} if form.by_role else {}),
+            **({"p_full": (form.stages, 1)} if form.by_role else {}),
             "told": (2, 1), "heard": (2, groups)}
 
 
@@ -120,7 +120,7 @@ def gluon_module(a: Attention, name: str, signature: dict[str, str], form: Backw
           for x in held(a)),
         *(f"{x}_blocks = tl.allocate_shared_memory({x}_map.dtype, [{_stages(form, x)}, T, D], layout)"
           for x in passing(a)),
-        *([f"p_blocks = tl.allocate_shared_memory(tl.float32, [{HANDED}, {ROWS} * T], "
+        *([f"p_blocks = tl.allocate_shared_memory(tl.float32, [STAGES, {ROWS} * T], "
            "tl.SwizzledSharedLayout(1, 1, 1, [0]))"] if form.by_role else []),
         *(f"{x} = tl.allocate_shared_memory(tl.float32, [STAGES, T], tl.SwizzledSharedLayout(1, 1, 1, [0]))"
           for x in vectors),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from genesis.codegen.cuda.source import WAIT
 from genesis.codegen.cuda.templates.streamed_attention import ROWS, batch_number, parts_of, result_at
-from genesis.codegen.cuda.templates.streamed_attention_backward import HANDED, BackwardForm, by_keys, held
+from genesis.codegen.cuda.templates.streamed_attention_backward import BackwardForm, by_keys, held
 from genesis.codegen.cuda.templates.streamed_tiles_gluon import (
     TOLD_NEXT,
     let_go,
@@ -248,9 +248,8 @@ def _first_role(a: Attention) -> list[str]:
     return ["mbarrier.wait(rows_full.index(old), (count // STAGES) & 1)",
             "lse_row = lse_rows.index(old).load(tl.SliceLayout(0, wide))",
             f"p = tl.exp2(tl.fma(scores, {a.scale * LOG2_E}, lse_row[None, :]))",
-            f"mbarrier.wait(p_empty.index(count % {HANDED}), ((count // {HANDED}) & 1) ^ 1)",
-            f"p_blocks.index(count % {HANDED}).store(in_order(p))",
-            f"mbarrier.arrive(p_full.index(count % {HANDED}), count=1)",
+            "p_blocks.index(old).store(in_order(p))",
+            "mbarrier.arrive(p_full.index(old), count=1)",
             "factor = p.to(q_map.dtype)"]
 
 
@@ -258,9 +257,8 @@ def _second_role(a: Attention) -> list[str]:
     """Lines that make the scores' gradients of the probabilities that were handed over."""
     return ["mbarrier.wait(rows_full.index(old), (count // STAGES) & 1)",
             "delta_row = delta_rows.index(old).load(tl.SliceLayout(0, wide))",
-            f"mbarrier.wait(p_full.index(count % {HANDED}), (count // {HANDED}) & 1)",
-            f"p = as_tile(p_blocks.index(count % {HANDED}).load(in_order(nothing).type.layout), nothing)",
-            f"mbarrier.arrive(p_empty.index(count % {HANDED}), count=1)",
+            "mbarrier.wait(p_full.index(old), (count // STAGES) & 1)",
+            "p = as_tile(p_blocks.index(old).load(in_order(nothing).type.layout), nothing)",
             "factor = (p * (to_p + delta_row[None, :])).to(q_map.dtype)"]
 
 
