@@ -155,8 +155,8 @@ def _taken(group: Group, pairs: Sequence[tuple[OperandView, OperandView]], depth
            gpu: GpuModel) -> Form | Tile:
     """The form that it is streamed in, or the tile that it is read by."""
     worth = worth_it(product.dtype, product.batch // product.splits, product.rows, product.columns, product.depth, gpu)
-    if product.splits > 1 and (len(group.outputs) > 1 or group.slices or stored_as(group.outputs[0]).op not in PRODUCTS):
-        worth = False  # a part is stored as it is
+    if product.splits > 1:  # parts are stored as they are
+        worth = worth and not group.slices and [stored_as(x).op in PRODUCTS for x in group.outputs] == [True]
     forms = streamed_forms(product, gpu) if worth else []
     if forms and _mapped(group, pairs, depths, product, forms[0].value) is None:
         forms = []

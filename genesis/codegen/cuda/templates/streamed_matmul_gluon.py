@@ -90,7 +90,8 @@ def gluon_module(name: str, signature: dict[str, str], pairs: Pairs, dtype: DTyp
         f"    {[tile.num_warps] * (groups - 1) + [LOADING_WARPS]}, "
         f"{[TURN_REGISTERS] * (groups - 1) + [LOADING_REGISTERS]})"]
     products = _products(a, b, dtype, lines, index64, form, result is not None, ahead, beside)
-    sharing = "\n\n".join((*((AS_IT_LIES,) if form.fma else (ORDER, _PLACES, LAID_LIKE)), HAND_OVER)) if form.shared else ""
+    layouts = (AS_IT_LIES,) if form.fma else (ORDER, _PLACES, LAID_LIKE)
+    sharing = "\n\n".join((*layouts, HAND_OVER)) if form.shared else ""
     stores = _put(tile.j // PIECE) if result else ""
     parts = (PLACE, pieces_function(tile.j), stores, sharing, prelude_for("\n".join(lines)),
              _function("loads", f"{shared}, {SIZES}{given}", _loads(pairs, form)),
