@@ -198,6 +198,9 @@ def test_what_is_not_streamed() -> None:
     assert "float32 has no such instruction" in why(DQ, q, q, float32)
     assert "are fewer than 128" in why(DKV, (1, 2, 100, 64), q)
     assert "4 tiles" in why(DQ, q, q, gpu=H200)
+    wide = (1, 2, 256, 256)
+    assert "4 tiles" in why(DQ, wide, wide, gpu=H200)
+    assert why(DKV, wide, wide, gpu=H200) == "", "two groups with roles are sooner ready by few programs, too"
 
 
 MOST_SPILLED = {(DKV, 128, True): 80, (DQ, 256, True): 80, (DQ, 256, False): 80, (DKV, 256, True): 40}

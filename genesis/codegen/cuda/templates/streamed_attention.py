@@ -44,9 +44,6 @@ GROUPS: Final = 2
 FEWEST: Final = 128
 """Queries, and keys: fewer leave most of a tile empty."""
 
-IDLE: Final = 2
-"""Multiprocessors for each tile, from which on a kernel is not streamed."""
-
 TOGETHER: Final = 8
 """The share of the L2, one of so many, that keys and values take which are read at the same time."""
 
@@ -104,7 +101,7 @@ def refused(a: Attention, gpu: GpuModel, tiles: int, rows: dict[str, int], resul
         return f"rows of {a.head} elements are no multiple of 16 bytes"
     if min(hint(a.queries), hint(a.keys)) < FEWEST:
         return f"{hint(a.queries)} queries or {hint(a.keys)} keys are fewer than {FEWEST}"
-    if IDLE * tiles < gpu.multiprocessors:
+    if 2 * tiles < gpu.multiprocessors:
         return f"{tiles} tiles keep less than half of {gpu.multiprocessors} multiprocessors busy"
     for name, block in rows.items():
         if stack_of(a, name, block) is None:

@@ -119,6 +119,8 @@ def backward_refusal(a: Attention, gpu: GpuModel) -> str | None:
     form = backward_form(a)
     rows, batches = (a.keys, a.batch // a.shared) if by_keys(a) else (a.queries, a.batch)
     tiles = -(-hint(rows) // form.rows) * hint(batches)
+    if form.by_role:  # few of them are sooner made than by pointers, too, whose tiles of 32 keys no wgmma multiplies
+        tiles = max(tiles, gpu.multiprocessors)
     found, nbytes = refused(a, gpu, tiles, block_rows(a), results(a)), backward_shared_bytes(a)
     if found is None and nbytes > gpu.block_shared_memory:
         return f"{nbytes} bytes of shared memory are more than {gpu.block_shared_memory}"
