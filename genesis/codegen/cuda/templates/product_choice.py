@@ -20,7 +20,7 @@ from typing import Final
 from genesis.codegen.cuda.block_sizes import block_for
 from genesis.codegen.cuda.choices import Candidate, choose, size_class
 from genesis.codegen.cuda.gpu_model import GpuModel
-from genesis.codegen.cuda.templates.streamed_matmul import FEW_TILES, Form, forms_for
+from genesis.codegen.cuda.templates.streamed_matmul import FEW_TILES, PART_TILES, Form, forms_for
 from genesis.codegen.cuda.templates.tile import Tile
 from genesis.config import config
 from genesis.ir.place import MOST_SHARING
@@ -177,6 +177,8 @@ def choose_product(product: Product, forms: Sequence[Candidate[Form]], gpu: GpuM
 def streamed_forms(product: Product, gpu: GpuModel) -> list[Candidate[Form]]:
     """The forms that a product of matrices can be streamed in, the fastest first; none where by pointers it is faster,
     or has too few tiles."""
+    if product.splits > 1:
+        return _forms_of_parts(product, gpu) if product.dot == "half" else []
     known = forms_for(product.dtype)
     size = hint(product.rows * product.columns)
     smallest = min((form.tile.i * form.tile.j for form in known), default=0)
@@ -202,6 +204,19 @@ def _forms_of_few(product: Product, gpu: GpuModel) -> list[Candidate[Form]]:
         if -(-rows // tile.i) * -(-columns // tile.j) <= gpu.multiprocessors:
             time = -(-hint(product.depth) // tile.k) * (few.block + few.line * product.lines) + few.ends
             found.append(Candidate(few.form.name, few.form, time * slower))
+    return sorted((x for x in found if x.microseconds < by_pointers), key=lambda candidate: candidate.microseconds)
+
+
+def _forms_of_parts(product: Product, gpu: GpuModel) -> list[Candidate[Form]]:
+    """Those of a product in parts, if it is faster so than by pointers."""
+    tiles, slower = PART_TILES, MEASURED_AT / max(gpu.dot_flops, 1)
+    by_pointers, found = _microseconds(_by_rule(product, gpu), product, gpu), []
+    for few in tiles:
+        form, tile = replace(few.form, splits=product.splits), few.form.tile
+        programs = -(-hint(product.rows) // tile.i) * -(-hint(product.columns) // tile.j) * product.splits
+        blocks = -(-hint(product.depth) // (tile.k * product.splits))
+        time = -(-programs // gpu.multiprocessors) * (blocks * (few.block + few.line * product.lines) + few.ends)
+        found.append(Candidate(form.name, form, time * slower))
     return sorted((x for x in found if x.microseconds < by_pointers), key=lambda candidate: candidate.microseconds)
 
 

@@ -120,6 +120,7 @@ class Form:
         for_each: likewise, for each op that is done to the sum before it is stored.
         sharing: likewise, what handing over a part takes, once for each program.
         fma: whether it sums up by multiply-adds, whose bits all count, and not on tensor cores.
+        splits: parts of the inner dimension, each of which has a result of its own.
     """
 
     tile: Tile
@@ -130,6 +131,7 @@ class Form:
     for_each: int
     sharing: int = 0
     fma: bool = False
+    splits: int = 1
 
     @property
     def name(self) -> str:
@@ -183,6 +185,10 @@ FEW_TILES: Final = (FewTiles(Form(Tile(64, 64, 64, 4, 12), 1, False, 1.0, 0, 0),
 beside 2 µs of a launch): a multiprocessor reads 100 to 130 KB from the L2 in a microsecond. By pointers a block takes
 0.23 and 0.35 µs."""
 
+PART_TILES: Final = (*FEW_TILES, FewTiles(Form(Tile(128, 128, 64, 4, 6), 1, False, 1.0, 0, 0), 0.288, 0.04, 1.5),
+                     FewTiles(Form(Tile(128, 256, 64, 8, 4), 1, False, 1.0, 0, 0), 0.559, 0.01, 3.0))
+"""Tiles of a product whose inner dimension is split, whose parts are stored in float32."""
+
 LINE_BYTES: Final = 128
 """What the L2 gives at once: rows of a block that begin elsewhere are in one more of these."""
 
@@ -217,6 +223,11 @@ def program_lines(sums: list[str], ends: list[str], form: Form, group: str = "0"
     begin = ["tiles_i, tiles_j = tl.cdiv(rows, I), tl.cdiv(columns, J)",
              "tiles, steps = tiles_i * tiles_j, tl.cdiv(depth, K)"]
     if not form.shared:
+        if form.splits > 1:
+            return [*begin, f"for number in range(tl.program_id(0), tiles * {form.splits}, PROGRAMS):",
+                    *indented(["split, tile = number // tiles, number % tiles", *place,
+                               f"low = split * steps // {form.splits} * K",
+                               f"high = (split + 1) * steps // {form.splits} * K", *sums, *ends])]
         each = 1 if group == "0" else form.groups
         return [*begin, f"for tile in range(tl.program_id(0) + {group} * PROGRAMS, tiles, {each} * PROGRAMS):",
                 *indented([*place, "low, high = 0, depth", *sums, *ends])]
