@@ -27,7 +27,7 @@ from genesis.codegen.cuda.neighbours import steps_along
 from genesis.codegen.cuda.source import KernelSource
 from genesis.ir.node import Node
 from genesis.ir.size_divisors import is_multiple
-from genesis.ir.sym_int import as_written
+from genesis.ir.sym_int import as_written, hint
 from genesis.passes.fusion.index_map import Expr, floordiv, mod_, offset, variable
 from genesis.passes.groups import Group
 
@@ -35,8 +35,12 @@ MOST: Final = 16
 """The most parts: each costs an element three instructions."""
 
 MANY: Final = 6
-"""Parts from which on one of them may lie in an order of which no neighbours are neighbours in the result, and elements
+"""Parts from which on one in six may lie in an order of which no neighbours are neighbours in the result, and elements
 may be of two bytes: what the others move takes longer than what each element chooses."""
+
+NEAR_BYTES: Final = 4 << 20
+"""Bytes of what lies in such an order up to which more than one of `MANY` parts may: the L2 brings a sector for each of
+their elements."""
 
 BLOCK: Final = 512
 """Elements of a program of four warps (H200, eight parts of 12 bytes, 182 MB: 49.0 µs in blocks of 512 and 62.2 of
@@ -61,7 +65,8 @@ def emit_chosen_parts(group: Group, whole: Node, span: int, parts: Sequence[tupl
     found = [read for _, member in parts if (read := _only_read(build(member))) is not None]
     if len(found) < len(parts) or any(memory.dtype is not whole.dtype for memory, _ in found):
         return None
-    if MANY * sum(not steps_along(address, "x") for _, address in found) > len(parts):
+    turned = [memory for memory, address in found if not steps_along(address, "x")]
+    if MANY * len(turned) > len(parts) and not (many and sum(hint(x.type.nbytes) for x in turned) <= NEAR_BYTES):
         return None
     return _source(group, whole, span, [(size, *read) for (size, _), read in zip(parts, found, strict=True)])
 
