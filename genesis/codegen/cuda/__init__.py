@@ -21,6 +21,7 @@ In: a `Schedule` and its `MemoryPlan`. Out: the steps of a `Plan`: launches, and
 | `packed_rows.py`, `rows_across.py`, `shared_rows.py` | short rows of such sizes |
 | `prefetch.py`, `early_loads.py` | what a kernel does before it waits for the kernels before it |
 | `many_tensors.py`, `side_by_side.py`, `concatenations.py` | several loops in one launch |
+| `chosen_parts.py` | concatenations of short parts as one loop |
 | `idioms.py`, `naming.py` | the kernel's name |
 | `symbolic_sizes.py` | sizes in a kernel's text that become arguments |
 | `source.py`, `compile.py`, `workers.py`, `worker.py` | the text, and the processes that compile it |

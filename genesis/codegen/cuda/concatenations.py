@@ -15,6 +15,7 @@ from math import prod
 from typing import Final
 
 from genesis.codegen.cuda.block_sizes import about
+from genesis.codegen.cuda.chosen_parts import emit_chosen_parts
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import LoopParts, loop_parts
 from genesis.codegen.cuda.naming import kernel_name
@@ -40,10 +41,10 @@ MOST: Final = 64
 """The most parts: each is a function of its own in the kernel's text, and takes time to compile."""
 
 LEAST_RUN: Final = 128
-"""Bytes of a part between two others, at least: a line of memory. Shorter ones are written by one program together, but
-for those of `MANY` parts, and of parts of which one is permuted (H200: eight parts of 32 bytes 15.3 µs, in one loop
-28.3; eight of 36, of which two are permuted, 24.7 and 63.9; eight of 12, one permuted, 203 and 348; but three of 64
-23.5 and 20.7)."""
+"""Bytes of a part between two others, at least: a line of memory. Elements of shorter ones choose where they are read
+(`chosen_parts.py`). Where that is not possible, shorter ones are written by one program together, but for those of
+`MANY` parts, and of parts of which one is permuted (H200: eight parts of 32 bytes 15.3 µs, in one loop 28.3; eight of
+36, of which two are permuted, 24.7 and 63.9; but three of 64 23.5 and 20.7)."""
 
 SECTOR: Final = 32
 """Bytes that memory is written in: of what is a part of it, both halves are written alone."""
@@ -62,7 +63,13 @@ def emit_concatenation(group: Group, gpu: GpuModel) -> KernelSource | None:
     if not _only_concatenates(group):
         return None
     whole = group.outputs[0]
-    found = _slices(whole)
+    concat, found = stored_as(whole), _slices(whole)
+    if not _are_runs(whole) and min(map(_run, found), default=LEAST_RUN) < LEAST_RUN:
+        axis, inner = concat["axis"], prod(concat.shape[concat["axis"] + 1:])
+        parts = [(inner * x.part.shape[axis], _member(group, x)) for x in found]
+        chosen = emit_chosen_parts(group, whole, inner * concat.shape[axis], parts)
+        if chosen is not None:
+            return chosen
     if not _apart(whole, found):
         return None
     share = replace(gpu, multiprocessors=max(1, gpu.multiprocessors // len(found)))  # what a part has of the GPU

@@ -115,6 +115,11 @@ def _step(atom: Atom, along: str) -> int:
     return at_once(atom.inner, along, _twos(atom.number))  # type: ignore[arg-type]
 
 
+def steps_along(e: Expr, along: str) -> bool:
+    """Whether neighbours along a coordinate are neighbours in memory, if only some of them."""
+    return _steps(e, along)
+
+
 def _steps(e: Expr | None, along: str) -> bool:
     """Whether an expression goes by ones from neighbour to neighbour."""
     return e is not None and any(k == 1 and _depends(Expr(0, ((atom, k),)), along) and _step(atom, along)

@@ -1,8 +1,9 @@
 """What a kernel says of its addresses is checked while the interpreter runs it: where neighbours begin, and that they
 are neighbours.
 
-Triton moves in one access what it is told to begin at multiples of two and more elements. What is said and not so is an
-access at no multiple of its own width, of which a GPU makes an error that ends the process, and the interpreter nothing.
+Triton moves in one access what it is told to begin at multiples of two and more elements. What is said and not so is
+an access at no multiple of its own width, of which a GPU makes an error that ends the process, and the interpreter
+nothing.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def set_attr(handle: TensorHandle, name: str, values: Sequence[int]) -> None:
 
 
 def check(data: np.ndarray, multiples: Sequence[int], runs: Sequence[int]) -> None:
-    """Whether elements lie in runs along each axis, which begin at such multiples. Runs that begin anywhere say in which
-    direction lanes go, and nothing that is relied on.
+    """Whether elements lie in runs along each axis, which begin at such multiples. Runs that begin anywhere say in
+    which direction lanes go, and nothing that is relied on.
 
     Raises:
         ValueError: they do not.

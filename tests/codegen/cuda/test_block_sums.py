@@ -322,8 +322,8 @@ def test_odd_rows_are_loaded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("dtype", "programs"), [("bfloat16", 1), ("float32", 1), ("float64", 2)])
 def test_a_program_has_2_kb_of_the_sums_of_wide_rows(monkeypatch: pytest.MonkeyPatch, dtype: str,
                                                      programs: int) -> None:
-    """In programs of 256 columns those of 300 were two, of which one had 44 and looked for its hits as long as the other
-    (H200: 41.6 µs for 29 MB). Sums begin and end half of the rows at a time, so that registers hold them."""
+    """In programs of 256 columns those of 300 were two, of which one had 44 and looked for its hits as long as the
+    other (H200: 41.6 µs for 29 MB). Sums begin and end half of the rows at a time, so that registers hold them."""
     monkeypatch.undo()
     with Trace(A=32_116, B=16_058, C=300) as trace:
         trace.literals = frozenset("BC")
