@@ -181,8 +181,8 @@ def test_programs_share_the_sums_of_tiles(only_form: Callable[[Form], None], mon
 @pytest.mark.parametrize("splits", [2, 3, 7])
 def test_each_split_of_a_sum_has_a_matrix_of_its_own(monkeypatch: pytest.MonkeyPatch, splits: int,
                                                      turned: tuple[bool, bool]) -> None:
-    monkeypatch.setattr(product_choice, "PART_TILES", [replace(x, block=0.0, line=0.0, ends=0.0)
-                                                       for x in streamed_matmul.PART_TILES[splits % 4:]])
+    monkeypatch.setattr(product_choice, "PART_TILES", streamed_matmul.PART_TILES[splits % 4:])
+    monkeypatch.setattr(product_choice, "PART_FORMS", streamed_matmul.PART_FORMS[splits % 4:])
     monkeypatch.setattr(structural_memo, "_closed", {})
     rows, depth, columns = 264, 712, 400
     a, b = inputs((depth, rows) if turned[0] else (rows, depth), (columns, depth) if turned[1] else (depth, columns),

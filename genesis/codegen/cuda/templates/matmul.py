@@ -35,7 +35,6 @@ from genesis.codegen.cuda.templates.product_choice import (
 from genesis.codegen.cuda.templates.product_lines import factor_lines, loaded_ahead, mask_of, product_lines
 from genesis.codegen.cuda.templates.streamed_matmul import (
     EXCHANGED,
-    LINE_BYTES,
     PIECE,
     Form,
     Operand,
@@ -59,7 +58,7 @@ from genesis.passes.fusion.operand_view import OperandView, operand_view
 from genesis.passes.fusion.slices import slice_view
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Slice
-from genesis.passes.product_times import TILE_ROWS
+from genesis.passes.product_times import LINE_BYTES, TILE_ROWS
 
 PRODUCTS: Final = (matmul, matmul_split_k, matmul_sum)
 

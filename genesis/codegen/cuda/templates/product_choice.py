@@ -20,7 +20,7 @@ from typing import Final
 from genesis.codegen.cuda.block_sizes import block_for
 from genesis.codegen.cuda.choices import Candidate, choose, size_class
 from genesis.codegen.cuda.gpu_model import GpuModel
-from genesis.codegen.cuda.templates.streamed_matmul import FEW_TILES, PART_TILES, Form, forms_for
+from genesis.codegen.cuda.templates.streamed_matmul import FEW_TILES, PART_FORMS, Form, forms_for
 from genesis.codegen.cuda.templates.tile import Tile
 from genesis.config import config
 from genesis.ir.place import MOST_SHARING
@@ -38,7 +38,7 @@ from genesis.passes.multiply_add_times import (
     streams_fma,
     streams_sooner,
 )
-from genesis.passes.product_times import MEASURED_AT
+from genesis.passes.product_times import MEASURED_AT, PART_TILES, part_microseconds
 
 Rule = tuple[tuple[tuple[DType, ...], int, Tile], ...]
 """Rows of (dtypes, least elements of C for each multiprocessor that gets any, tile): the first row counts of which half
@@ -121,7 +121,7 @@ class Product:
         ops: how many are done to the sum before it is stored.
         splits: parts of the sum, each of which is one of the batches.
         unaligned: whether an operand is loaded a block ahead, into registers (`templates/product_lines.py`).
-        lines: operands whose rows begin at no multiple of a line of the L2 (`streamed_matmul.LINE_BYTES`).
+        lines: operands whose rows begin at no multiple of a line of the L2 (`product_times.LINE_BYTES`).
     """
 
     dtype: DType
@@ -208,16 +208,12 @@ def _forms_of_few(product: Product, gpu: GpuModel) -> list[Candidate[Form]]:
 
 
 def _forms_of_parts(product: Product, gpu: GpuModel) -> list[Candidate[Form]]:
-    """Those of a product in parts, if it is faster so than by pointers."""
-    tiles, slower = PART_TILES, MEASURED_AT / max(gpu.dot_flops, 1)
-    by_pointers, found = _microseconds(_by_rule(product, gpu), product, gpu), []
-    for few in tiles:
-        form, tile = replace(few.form, splits=product.splits), few.form.tile
-        programs = -(-hint(product.rows) // tile.i) * -(-hint(product.columns) // tile.j) * product.splits
-        blocks = -(-hint(product.depth) // (tile.k * product.splits))
-        time = -(-programs // gpu.multiprocessors) * (blocks * (few.block + few.line * product.lines) + few.ends)
-        found.append(Candidate(form.name, form, time * slower))
-    return sorted((x for x in found if x.microseconds < by_pointers), key=lambda candidate: candidate.microseconds)
+    """Those of a product in parts, the fastest first."""
+    sizes, slower = (product.rows, product.columns, product.depth), MEASURED_AT / max(gpu.dot_flops, 1)
+    times = [part_microseconds(tile, sizes, product.splits, product.lines, gpu.multiprocessors) for tile in PART_TILES]
+    forms = [replace(form, splits=product.splits) for form in PART_FORMS]
+    found = [Candidate(form.name, form, time * slower) for form, time in zip(forms, times, strict=True)]
+    return sorted(found, key=lambda candidate: candidate.microseconds)
 
 
 def _streamed_microseconds(form: Form, product: Product, gpu: GpuModel) -> float:

@@ -26,6 +26,7 @@ from genesis.ir.sym_int import hint
 from genesis.ir.types import Device, DType, bfloat16, float16, float32, int32, tensor_type
 from genesis.passes.fusion.operand_view import OperandView
 from genesis.passes.multiply_add_times import STREAMED
+from genesis.passes.product_times import BLOCK, PART_TILES
 
 DTYPES: Final = (float16, bfloat16)
 
@@ -185,13 +186,13 @@ FEW_TILES: Final = (FewTiles(Form(Tile(64, 64, 64, 4, 12), 1, False, 1.0, 0, 0),
 beside 2 µs of a launch): a multiprocessor reads 100 to 130 KB from the L2 in a microsecond. By pointers a block takes
 0.23 and 0.35 µs."""
 
-PART_TILES: Final = (*FEW_TILES, FewTiles(Form(Tile(128, 128, 64, 4, 6), 1, False, 1.0, 0, 0), 0.288, 0.04, 1.5),
-                     FewTiles(Form(Tile(128, 256, 64, 8, 4), 1, False, 1.0, 0, 0), 0.559, 0.01, 3.0))
-"""Tiles of a product whose inner dimension is split, whose parts are stored in float32."""
+UNDER_WAY: Final = 192 << 10
+"""Bytes of shared memory for the blocks of a product in parts, whose results need none."""
 
-LINE_BYTES: Final = 128
-"""What the L2 gives at once: rows of a block that begin elsewhere are in one more of these."""
-
+PART_FORMS: Final = tuple(
+    Form(Tile(x.rows, x.columns, BLOCK, 8 if x.columns > 128 else 4,
+              UNDER_WAY // (2 * BLOCK * (x.rows + x.columns))), 1, False, 1.0, 0, 0) for x in PART_TILES)
+"""How the kernels of products in parts are made: one group, as many blocks under way as there is room for."""
 
 def forms_for(dtype: DType) -> tuple[Form, ...]:
     """The forms of products of a dtype."""
