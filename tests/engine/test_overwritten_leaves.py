@@ -269,3 +269,25 @@ def test_a_compiled_function_over_a_checkpoint_whose_results_are_read_after_a_st
         step(genesis, w)
         return [[x.tolist() for x in each] for each in found] + [w.tolist()]
     assert program(genesis.compile) == program(lambda f: f)
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("read", [True, False])
+def test_a_leaf_has_its_gradient_by_each_content_that_it_had(read: bool, held: bool) -> None:
+    """A sum that goes on over the steps reads the weight as it was before each: these are gone, and no backward reads
+    them."""
+    def trained(lib: Any) -> list[Any]:
+        w, other = leaf(lib, 6), leaf(lib, 6)
+        optimizer = lib.optim.SGD([w, other], lr=0.01)
+        total, kept, seen = lib.zeros(6), [], []
+        for turn in range(6):
+            total = total + w + (other[:3].repeat(2) if turn % 2 else other) * 1
+            if held:
+                kept.append(total)
+            optimizer.zero_grad()
+            (total * lib.ones(6)).sum().backward(retain_graph=True)
+            optimizer.step()
+            if read:
+                seen.append([w.grad.tolist(), other.grad.tolist()])
+        return [*seen, [w.grad.tolist(), other.grad.tolist()], [w.tolist(), other.tolist()]]
+    np.testing.assert_allclose(np.array(trained(genesis)), np.array(trained(torch)), rtol=1e-5)
