@@ -23,6 +23,7 @@ from genesis.codegen.cuda.templates.row_sums import (
     REGISTERS,
     STEP,
     WARPS,
+    WIDEST,
     expected_hits,
     is_turned,
     sizes_of,
@@ -354,7 +355,9 @@ class _WideSums(_BlockSums):
         base, words, _, source = node.inputs
         outer, rows, inner = map(hint, sizes_of(node))
         itemsize = node.dtype.itemsize
-        tiles = tiles_of(outer, rows, inner, hint(words.type.numel), itemsize, WIDEST_BYTES // max(itemsize, 4))
+        singles = twos(as_written(sizes_of(node)[2])) * itemsize < 4  # each has a register of its own
+        widest = WIDEST if singles else WIDEST_BYTES // max(itemsize, 4)
+        tiles = tiles_of(outer, rows, inner, hint(words.type.numel), itemsize, widest)
         super().__init__(group, node, base, words, source, tiles, STEP // WARPS * tiles.warps)
         self.found_in_blocks(ROUNDS * tiles.groups * BESIDE[1])
 
