@@ -12,6 +12,7 @@ bit depends on who comes first.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from genesis.codegen.cuda.block_sizes import power_of_two
@@ -20,9 +21,12 @@ from genesis.codegen.cuda.templates.group_sums import Words
 from genesis.codegen.cuda.templates.ordered_hits import FEW_REGISTERS, SHORT_ROW, SIXTH, OrderedHits, ordered_tiles
 from genesis.codegen.cuda.templates.row_sums import (
     BESIDE,
+    EACH,
+    MOST_ROWS,
     REGISTERS,
     STEP,
     WARPS,
+    WIDEST,
     expected_hits,
     is_turned,
     sizes_of,
@@ -48,6 +52,17 @@ WIDEST_BYTES: Final = 2048
 """Maximum bytes of a program's sums of a wide row: with 16 of them five programs are on a multiprocessor. To find its
 hits takes a program longer than to add their rows, so that the 300 columns of a row in two programs, of which one has
 256 and the other 44, take twice the time of one (H200, 32,116 of bfloat16[16058, 300] 41.6 µs, 22 predicted so)."""
+
+FEW_SINGLES: Final = 16
+"""Hits of a program up to which rows of odd lengths are as wide: of more, eight at once, elements that come one by one
+have no room (H200, 4096 of bfloat16[20639, 967] in four programs for 16 rows 85.5 µs; 45 reckoned in two)."""
+
+EACH_SINGLE: Final = 8
+"""Elements of such rows that a thread takes at a time where sums begin and end: each has an address of its own."""
+
+MOST_BESIDE: Final = 4
+"""Maximum neighbouring columns of a thread: of eight rows with eight each there is no room for what is loaded and where
+it goes (H200, 39,354 of float16[3928, 300]: 107 instructions that move registers to memory and back, 72 µs)."""
 
 ROUNDS: Final = 16
 """Minimum rounds of hits of wide rows, of 1.2 µs each, that a share takes if all its positions hit one program's."""
@@ -353,8 +368,13 @@ class _WideSums(_BlockSums):
     def __init__(self, group: Group, node: Node):
         base, words, _, source = node.inputs
         outer, rows, inner = map(hint, sizes_of(node))
-        itemsize = node.dtype.itemsize
-        tiles = tiles_of(outer, rows, inner, hint(words.type.numel), itemsize, WIDEST_BYTES // max(itemsize, 4))
+        itemsize, count = node.dtype.itemsize, hint(words.type.numel)
+        singles = twos(as_written(sizes_of(node)[2])) * itemsize < 4  # each has a register of its own
+        many = expected_hits(MOST_ROWS, rows, count) > FEW_SINGLES
+        tiles = tiles_of(outer, rows, inner, count, itemsize,
+                         WIDEST if singles and many else WIDEST_BYTES // max(itemsize, 4))
+        tiles = replace(tiles, groups=min(tiles.groups, max(1, MOST_BESIDE * 32 * WARPS // tiles.columns)))
+        self.each = EACH_SINGLE if singles else EACH
         super().__init__(group, node, base, words, source, tiles, STEP // WARPS * tiles.warps)
         self.found_in_blocks(ROUNDS * tiles.groups * BESIDE[1])
 

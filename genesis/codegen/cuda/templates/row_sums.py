@@ -234,12 +234,14 @@ class RowSums:
         beside: rows that each group of lanes loads at once.
         vector: neighbouring elements of a row that a thread loads at once.
         registers: most of a thread; 0: no bound.
+        each: elements of the sums that a thread takes at a time where they begin and end.
         beside_tritons: whether its shared memory lies behind Triton's own, with which it may be more than
             `shared_words.MOST_BYTES`.
     """
 
     registers = REGISTERS
     beside_tritons = False
+    each = EACH
 
     def __init__(self, group: Group, node: Node, base: Node | None, index: Node, added: Node, tiles: Tiles,
                  step: int = LONGEST_STEP):
@@ -465,7 +467,7 @@ class RowSums:
     @property
     def slice(self) -> int:
         """Rows whose sums are in registers at a time where they begin and end."""
-        return max(1, min(self.tiles.rows, EACH * 32 * self.tiles.warps // self.tiles.columns))
+        return max(1, min(self.tiles.rows, self.each * 32 * self.tiles.warps // self.tiles.columns))
 
     @property
     def sliced(self) -> bool:
