@@ -177,7 +177,7 @@ def test_programs_share_the_sums_of_tiles(only_form: Callable[[Form], None], mon
     assert "parts" in kernel.signature and kernel.grid == (programs, 1, 1)
 
 
-@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False)])
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, True)])
 @pytest.mark.parametrize("splits", [2, 3, 7])
 def test_each_split_of_a_sum_has_a_matrix_of_its_own(monkeypatch: pytest.MonkeyPatch, splits: int,
                                                      turned: tuple[bool, bool]) -> None:

@@ -104,6 +104,9 @@ and 108)."""
 BLOCK_MICROSECONDS: Final = 0.70
 """Time of a block of 128 × 256 × 64 of 16-bit operands, on a multiprocessor of `MEASURED_AT` operations a cycle."""
 
+WEIGHTS_GRADIENT: Final = "tn"
+"""Layout of products whose parts are read by pointers (`product_times.streams_parts` says why)."""
+
 IEEE_SLOWER: Final = 16
 """Times as long as on tensor cores a product of float32 takes whose bits all count."""
 
@@ -178,7 +181,7 @@ def streamed_forms(product: Product, gpu: GpuModel) -> list[Candidate[Form]]:
     """The forms that a product of matrices can be streamed in, the fastest first; none where by pointers it is faster,
     or has too few tiles."""
     if product.splits > 1:
-        return _forms_of_parts(product, gpu) if product.dot == "half" else []
+        return _forms_of_parts(product, gpu) if product.dot == "half" and product.layout != WEIGHTS_GRADIENT else []
     known = forms_for(product.dtype)
     size = hint(product.rows * product.columns)
     smallest = min((form.tile.i * form.tile.j for form in known), default=0)
