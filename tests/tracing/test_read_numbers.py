@@ -12,6 +12,8 @@ import genesis
 from genesis import nn
 from genesis.frontend.pending import live_pending
 from genesis.runtime.own_threads import OwnThread
+from genesis.tracing import symbolic_call
+from genesis.tracing.results import Result
 
 
 class Scaled(nn.Module):
@@ -268,8 +270,12 @@ def test_an_interrupt_while_the_function_runs_on_stand_ins(monkeypatch: pytest.M
     genesis.eval(ramp(3) * 2)
 
 
-def test_nothing_of_a_value_over_stand_ins_is_left_to_be_computed() -> None:
+@pytest.mark.parametrize("held", [False, True])
+def test_nothing_of_a_value_over_stand_ins_is_left_to_be_computed(held: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sum has no symbol in its type; a write to what it reads would compute it before."""
+    kept: list[Any] = []
+    if held:  # by whom it is asked for
+        monkeypatch.setattr(symbolic_call, "Result", lambda *given: kept.append(given) or Result(*given))
     weight, before = ramp(3).requires_grad_(), [*live_pending()]
 
     @genesis.compile
@@ -281,3 +287,4 @@ def test_nothing_of_a_value_over_stand_ins_is_left_to_be_computed() -> None:
     assert {id(x) for x in live_pending()} <= {id(x) for x in (*before, weight.storage)}
     assert weight.tolist() == [0.5, 1.0, 1.5]
     assert f(ramp(5, 3))[0] == 125.0
+    assert bool(kept) is held
