@@ -55,14 +55,14 @@ hits takes a program longer than to add their rows, so that the 300 columns of a
 
 FEW_SINGLES: Final = 16
 """Hits of a program up to which rows of odd lengths are as wide: of more, eight at once, elements that come one by one
-have no room (H200, 4096 of bfloat16[20639, 967] in four programs for 16 rows 85.5 µs; 45 reckoned in two)."""
+have no room (H200, 4096 of bfloat16[20639, 967] with the look-up 95 µs in four programs for 16 rows, 47 in two)."""
 
 EACH_SINGLE: Final = 8
 """Elements of such rows that a thread takes at a time where sums begin and end: each has an address of its own."""
 
 MOST_BESIDE: Final = 4
 """Maximum neighbouring columns of a thread: of eight rows with eight each there is no room for what is loaded and where
-it goes (H200, 39,354 of float16[3928, 300]: 107 instructions that move registers to memory and back, 72 µs)."""
+it goes (H200, 39,354 of float16[3928, 300]: 107 instructions that move registers to memory and back, 72 µs; the look-up, too, 87, and 32 so)."""
 
 ROUNDS: Final = 16
 """Minimum rounds of hits of wide rows, of 1.2 µs each, that a share takes if all its positions hit one program's."""
