@@ -196,7 +196,8 @@ def use_tiles(text: str) -> None:
 
 def use_forms(text: str) -> None:
     """Take the streamed backward: with the forms of its table, or "dq=form+dkv=form", where a form is groups x rows
-    that pass x stages x held tiles (x in registers x ahead); an op that is not named keeps its table's."""
+    that pass x stages x held tiles (x in registers x ahead x tiles of values x by role); an op that is not named keeps
+    its table's."""
     from genesis.codegen.cuda.templates import streamed_attention_backward as streamed
     os.environ["GENESIS_PLAN_CACHE"] = "0"
     for row in text.split("+") if text != "table" else []:
@@ -311,7 +312,7 @@ def main() -> int:
     parser.add_argument("--not-streamed", action="store_true",
                         help="without the forward whose blocks the copy engine moves")
     parser.add_argument("--forms", nargs="*", default=[], metavar="FORM",
-                        help='of the streamed backward: "table", or "dq=2x128x3x2+dkv=2x64x4x2x1x1"')
+                        help='of the streamed backward: "table", or "dq=2x128x3x2x0x1+dkv=2x64x4x2x1x1"')
     parser.add_argument("--sweep", action="store_true", help="time a grid of tiles instead")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     record.add_out(parser)

@@ -85,7 +85,7 @@ LAYERS: Final = (
     *(linear(m, 4096, 14336, 0.88) for m in (1, 8, 64)),
     attention(2, 16, 4096, 64, 0.95), attention(2, 16, 4096, 128, 0.95),
     attention(2, 16, 4096, 64, 0.88, both=True), attention(2, 16, 4096, 128, 0.88, both=True),
-    attention(2, 16, 4096, 80, 0.88), attention(2, 8, 4096, 256, 0.88),
+    attention(2, 16, 4096, 80, 0.88), attention(2, 8, 4096, 256, 0.88), attention(2, 16, 4096, 256, 0.88, both=True),
     attention(2, 16, 4096, 64, 0.88, causal=False), attention(2, 16, 4096, 128, 0.88, causal=False),
     attention(4, 16, 2048, 64, 0.88, causal=False, mask=True),
     attention(1, 32, 4096, 128, 0.88, shared=4), attention(1, 32, 4096, 128, 0.88, both=True, shared=4))

@@ -60,8 +60,15 @@ class InterruptibleExecutor(Executor[M], Protocol[M]):
         """Run all of it but what overwrites these memories.
 
         Returns the outputs' memories, and what is left: calls into C, which are made in order, each once, when nothing
-        can come between that raises or looks at the memory. None of them fails. An exception before leaves all as it
-        was.
+        can come between that raises or looks at the memory. An exception before leaves all as it was.
+        """
+
+    def owing(self, memories: Sequence[M], calls: Sequence[Callable[[], object]],
+              made: int, /) -> Callable[[], object] | None:
+        """What to call where one of these calls fails: the number `made`, behind those that were made.
+
+        Returns a call that has the executor make the rest, before anything else runs on its device or is read there;
+        None if nothing was overwritten: then the run has not begun.
         """
 
 

@@ -388,12 +388,12 @@ def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
         last = count(len(captured.numbers) - sum(map(len, moving.values())))
         starts = {node: [make(leaves.scalar, (), (next(last), NUMBER_TYPES[int])) for _ in axes]
                   for node, axes in moving.items()}
-    for node in captured.order:
+    for position, node in enumerate(captured.order):
         if node in built:
             continue
         has_value = computed(node)
         if node.op is leaves.data and not has_value:
-            built[node] = make(control.lost, (), attributes(node, ()))
+            built[node] = make(control.lost, (), (*attributes(node, ()), position))
             continue
         if has_value and node not in captured.known:
             leaf = inputs[index_of[node.buffer]]

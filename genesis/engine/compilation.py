@@ -84,6 +84,12 @@ class Compiled:
         start = getattr(self.executor, "start", None)
         return (self.executor.run(memories, numbers), ()) if start is None else start(memories, numbers)
 
+    def owing(self, memories: Sequence[Memory], calls: Sequence[Callable[[], object]],
+              made: int) -> Callable[[], object] | None:
+        """What has the executor make the rest of these calls later (`InterruptibleExecutor.owing`)."""
+        owing = getattr(self.executor, "owing", None)
+        return None if owing is None else owing(memories, calls, made)
+
     def explained(self, error: Exception) -> Exception:
         """The error of one of these calls, with what the executor knows of it."""
         explained = getattr(self.executor, "explained", None)

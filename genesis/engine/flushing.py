@@ -29,6 +29,7 @@ from genesis.ir.interrupting import of_computing
 from genesis.ir.ops import leaves
 from genesis.ir.types import Device
 from genesis.ir.walk import computed, walk
+from genesis.runtime.contexts import NotYet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -140,6 +141,9 @@ def _flushed(wanted: Sequence[Storage]) -> bool:
                 run(flush, asked)
         except Superseded:
             return False
+        except NotYet:
+            if asked or not wanted:  # else it was asked for values elsewhere
+                raise
         except Divisible as failure:
             if flush is not None and not _part_flushed(flush, asked, failure.part):
                 return False

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from genesis.engine.plan_lookup import backend_of
-from genesis.engine.running import finish
+from genesis.engine.running import counts_as_over, finish
 from genesis.engine.state import Record, engine_state
 
 
@@ -27,6 +27,7 @@ def left_behind(record: Record) -> bool:
         if frame.f_code is record.home:
             return False
         frame = frame.f_back  # type: ignore[assignment]
+    counts_as_over(record)
     if record.flush is not None and record.flush.committed:
         finish(record.flush)
     engine_state.record = None

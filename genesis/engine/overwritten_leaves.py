@@ -105,7 +105,7 @@ def _all_read(contents: Iterable[Node], steps: dict[Node, _Step | None], oldest:
             operands, reads = steps[node] = _step(node)
         except _Unknown:
             steps[node] = None
-            stack.extend(node.inputs)
+            stack.extend(_made_of_others(node)[0].inputs)
             continue
         for place in reads.operands:
             found.add(node if place == RESULT else operands[place])
@@ -196,18 +196,24 @@ _Step = tuple[tuple[Node, ...], _Reads]
 
 def _step(node: Node) -> _Step:
     """What gradients of a node may go on to, and what its derivative reads."""
-    index = None
+    node, index = _made_of_others(node)
     if node.op is control.item:
-        below = node.inputs[0]
-        if below.op.vjp is not None or below.op.decompose is None:
-            return node.inputs, _NOTHING
-        node, index = below, node.attrs[0]
+        return node.inputs, _NOTHING
     if node.op.vjp is not None:
         places = places_read(node)
         return node.inputs, _Reads(places) if places else _NOTHING
     if node.op.decompose is None:
         raise _Unknown
     return node.inputs, _inside(node, index)
+
+
+def _made_of_others(node: Node) -> tuple[Node, int | None]:
+    """(the op that is made of others, which of its results) for one of several results of such an op; (node, None) for
+    what is none."""
+    if node.op is not control.item:
+        return node, None
+    below = node.inputs[0]
+    return (node, None) if below.op.vjp is not None or below.op.decompose is None else (below, node.attrs[0])
 
 
 def _inside(node: Node, index: int | None) -> _Reads:

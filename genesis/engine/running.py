@@ -4,19 +4,22 @@ An exception may come between any two bytecodes, a signal handler or a finalizer
 program first computes what overwrites nothing. Then memory is overwritten and its storages are told at once
 (`frontend/at_once.py`); it is `committed` by that. What is left to tell (`finish`) can be interrupted and done again to
 its end, by whoever enters the engine next (`interruption.py`).
+
+Memory is overwritten by calls, of which a GPU may refuse one. Behind others that have overwritten memory there is no
+way back: storages are told as if all were made, and the backend makes the rest before anything else (`Begun`).
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from genesis.engine.failures import give_up, independent_part
 from genesis.engine.plan_lookup import Superseded, plan_for
 from genesis.engine.preparation import Flush
 from genesis.engine.recorded_since import note_end
-from genesis.engine.state import Record, engine_state
+from genesis.engine.state import Begun, Record, engine_state
 from genesis.frontend.at_once import Change, Expected, at_once, attributes, changes
 from genesis.frontend.pending import forget_numbers
 from genesis.frontend.state import state
@@ -26,6 +29,7 @@ from genesis.ir.memos import counted
 from genesis.ir.node import Node, make, unique
 from genesis.ir.numbers import set_numbers_apart
 from genesis.ir.ops import control, leaves
+from genesis.runtime.contexts import NotYet
 
 if TYPE_CHECKING:
     from genesis.codegen.base import Memory
@@ -75,7 +79,7 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
         record.exclusive = flush.compiled.exclusive
         if flush.ran != engine_state.ran:
             raise Superseded
-        _execute(flush)
+        _execute(flush, record)
         numbers = [storage._queued for storage in flush.told]
         finish(flush)
         note_end(cuts)
@@ -90,10 +94,13 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
     except BaseException as error:
         if collects:  # a change that failed has left the collector out
             gc.enable()
-        if flush.committed:  # interrupted while the storages were told
+        over = counts_as_over(record)
+        if flush.committed:  # interrupted while the storages were told, or refused among its launches
             finish(flush)
+            if over and isinstance(error, Exception):
+                raise flush.compiled.explained(error) from error  # type: ignore[union-attr]  # it was started
             raise
-        if not isinstance(error, Exception) or interrupts(error):  # all stays pending
+        if not isinstance(error, Exception) or isinstance(error, NotYet) or interrupts(error):  # all stays pending
             raise
         if flush.ran != engine_state.ran or flush.waited:  # it was captured while another program ran, or used what
             raise Superseded from None  # that changed; or nobody asked for all of it
@@ -111,26 +118,50 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
         finally:
             del reason  # its traceback has this frame: the two would keep the program alive until a collection
     finally:
-        if flush.finished or not flush.committed:  # else what interrupted `finish` again left it to who comes next
+        # Else what interrupted `finish` again, or the lines above, left it to who comes next.
+        if flush.finished or not (flush.committed or record.half_done):
             engine_state.record = before
     return flush.compiled
 
 
-def _execute(flush: Flush) -> None:
+def _execute(flush: Flush, record: Record) -> None:
     """Run the plan. Where it overwrites memory, its storages are told of that at once."""
     captured, ran = flush.captured, flush.ran
     assert flush.compiled is not None
-    results, writes = flush.compiled.start(captured.memories, captured.numbers)
+    results, calls = flush.compiled.start(captured.memories, captured.numbers)
     flush.results = results
     usage, piece = flush.saved[1], state.pieces if engine_state.cuts.cutting or flush.waited else 0
     for storage, memory in zip(flush.outputs, results, strict=False):
         cell = flush.told[storage] = Cell(memory)
         cell.usage, cell.piece, cell.run = usage, piece, ran + 1
     told = [*_overwritten(flush, results), (setattr, flush, "committed", True), (setattr, engine_state, "ran", ran + 1)]
-    loop = changes(writes, told)
+    loop = changes(begun(record, flush.compiled, captured.memories, calls, told), told)
     if ran != engine_state.ran:  # a handler or a finalizer may have overwritten what was read
         raise Superseded
     at_once(loop)
+
+
+def begun(record: Record, compiled: Compiled, memories: Sequence[Memory], calls: Sequence[Callable[[], object]],
+          told: list[Change]) -> Iterable[Callable[[], object]]:
+    """The calls, to be made once. Of several the record tells how far they got, until `told` is."""
+    if len(calls) < 2:
+        return calls
+    told.append((setattr, record, "begun", None))
+    record.begun = noted = Begun(compiled, memories, calls, told)
+    return noted.left
+
+
+def counts_as_over(record: Record) -> bool:
+    """Make a run count as over, of which a call failed behind others that had overwritten memory; whether it was so.
+
+    What is left of it is owed by its executor, which makes it before anything else runs on the device or is read there.
+    """
+    as_over = None if record.begun is None else record.begun.as_over
+    if as_over is None:
+        record.begun = None
+        return False
+    at_once(changes((), as_over))
+    return True
 
 
 class Replayed(Protocol):
@@ -163,13 +194,15 @@ def replay(replayed: Replayed, compiled: Compiled, memories: Sequence[Memory],
         Superseded: nothing has been done, as something else ran or was recorded meanwhile.
     """
     before, ran, collects = engine_state.record, engine_state.ran, gc.isenabled()
+    record: Record | None = None
     try:
-        engine_state.record = Record(replay.__code__, compiled.plan.device, None, replayed.complete,
-                                     compiled.exclusive)
-        outputs, writes = compiled.start(memories, numbers)
+        engine_state.record = record = Record(replay.__code__, compiled.plan.device, None, replayed.complete,
+                                              compiled.exclusive)
+        outputs, calls = compiled.start(memories, numbers)
         while True:
             told, expected, touched = replayed.changes(outputs)
-            loop = changes(writes, [*told, (setattr, engine_state, "ran", ran + 1)], expected)
+            told = [*told, (setattr, engine_state, "ran", ran + 1)]
+            loop = changes(begun(record, compiled, memories, calls, told), told, expected)
             if ran != engine_state.ran:
                 raise Superseded
             if state.touched == touched:
@@ -183,6 +216,8 @@ def replay(replayed: Replayed, compiled: Compiled, memories: Sequence[Memory],
     except BaseException as error:
         if collects:  # a change that failed has left the collector out
             gc.enable()
+        if record is not None:
+            counts_as_over(record)
         if not isinstance(error, Exception) or interrupts(error):
             raise
         if ran != engine_state.ran and not replayed.done:  # it used what another program has changed
@@ -194,7 +229,8 @@ def replay(replayed: Replayed, compiled: Compiled, memories: Sequence[Memory],
             raise known from error
         raise
     finally:
-        engine_state.record = before
+        if record is None or not record.half_done:
+            engine_state.record = before
 
 
 def _overwritten(flush: Flush, results: Sequence[Memory]) -> Sequence[Change]:

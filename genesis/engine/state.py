@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from itertools import islice
+from operator import length_hint
 from types import CodeType
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -13,6 +14,7 @@ from genesis.ir.memos import MEMOS, MemoFigures
 from genesis.ir.numbers import set_numbers_apart
 
 if TYPE_CHECKING:
+    from genesis.codegen.base import Memory
     from genesis.engine.compilation import Compiled
     from genesis.engine.moving_places import Places
     from genesis.engine.preparation import Flush
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from genesis.engine.short_read import Read
     from genesis.engine.situations import Answer
     from genesis.engine.symbolic.shape_erased import ShapeErased
+    from genesis.frontend.at_once import Change
     from genesis.ir.types import Device
 
 Key = TypeVar("Key", bound=Hashable)
@@ -141,13 +144,51 @@ class Record:
         flush: the program, None where storages are told of all at once.
         complete: runs what was begun to its end, None where that is pending work, which any flush does.
         exclusive: no other program can run before it is over.
+        begun: the calls that overwrite memory, once they may be made; None where that is one call, or none.
     """
 
-    __slots__ = ("complete", "device", "exclusive", "flush", "home")
+    __slots__ = ("begun", "complete", "device", "exclusive", "flush", "home")
 
     def __init__(self, home: CodeType, device: Device, flush: Flush | None = None,
                  complete: Callable[[], object] | None = None, exclusive: bool = False):
         self.home, self.device, self.flush, self.complete, self.exclusive = home, device, flush, complete, exclusive
+        self.begun: Begun | None = None
+
+    @property
+    def half_done(self) -> bool:
+        """Whether one of the calls that overwrite memory has failed, and nobody has looked at what that means."""
+        return self.begun is not None and self.begun.made > 0
+
+
+class Begun:
+    """The calls of a run that overwrite memory, and how far they got.
+
+    Args:
+        compiled: the plan.
+        memories: those that it runs over.
+        calls: the calls (`Compiled.start`).
+        told: what storages are told when these are made.
+    """
+
+    __slots__ = ("_calls", "_compiled", "_memories", "_told", "left")
+
+    def __init__(self, compiled: Compiled, memories: Sequence[Memory], calls: Sequence[Callable[[], object]],
+                 told: Sequence[Change]):
+        self._compiled, self._memories, self._calls, self._told = compiled, memories, calls, told
+        self.left = iter(calls)
+
+    @property
+    def made(self) -> int:
+        """How many were made before the one that failed; -1 if none was tried."""
+        return len(self._calls) - length_hint(self.left) - 1
+
+    @property
+    def as_over(self) -> list[Change] | None:
+        """The changes by which the run counts as over, where one of the calls has failed behind others that had
+        overwritten memory: its storages are told, and the executor owes the rest. None where nothing was overwritten.
+        """
+        owing = self._compiled.owing(self._memories, self._calls, self.made) if self.made > 0 else None
+        return None if owing is None else [(owing,), *self._told]
 
 
 class EngineState:

@@ -36,8 +36,9 @@ _BEGINS_AGAIN: Final = tuple(PACKAGE + room + os.sep for room in ("engine", "run
       for name in ("replay_step", "step_call", "step_gradients", "step_memories", "step_writes")),)
 """Where functions hold contents only as long as nothing else runs: then they look again."""
 
-_CALLING: Final = frozenset({"__call__", "forward", "inside", "steps"})
-"""Functions that call the user's, and hold tensors but no contents: modules, and what `no_grad` decorates."""
+_CALLING: Final = frozenset({"__call__", "forward", "inside", "steps", "_plainly", "called_as_it_is"})
+"""Functions that call the user's, and hold tensors but no contents: modules, what `no_grad` decorates, and compiled
+functions whose call is recorded."""
 
 
 def others_record() -> bool:

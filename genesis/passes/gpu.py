@@ -34,6 +34,9 @@ class Gpu(Protocol):
     def streams(self, product: Node) -> bool:
         """Whether the copy engine may bring the blocks of a 16-bit product: a matrix of enough tiles."""
 
+    def streams_parts(self, product: Node) -> bool:
+        """Whether the copy engine may bring the blocks of a 16-bit product whose inner dimension is split."""
+
     def stores_beside_sums(self, product: Node) -> bool:
         """Whether a product's kernel may finish and store one tile while it sums up another."""
 

@@ -197,6 +197,10 @@ def _legalize(work: Work, target: Target) -> Work:
     return replace(work, graph=legalize(work.graph, target.supports))
 
 
+def _reduce_in_order(work: Work, target: Target) -> Work:
+    return replace(work, graph=reduce_in_order(work.graph, target.gpu))
+
+
 def _for_gpu(split: Callable[[Graph, Gpu], Graph]) -> Callable[[Work, Target], Work]:
     def run(work: Work, target: Target) -> Work:
         assert target.gpu is not None
@@ -303,7 +307,7 @@ PASSES: tuple[Pass, ...] = (
          optional=True),
     Pass("split_scans", "scans_split", "with long scans split", _for_gpu(split_scans), optional=True),
     Pass("reduce_in_order", "reduced_in_order", "with what lies turned in memory reduced in its order",
-         on_graph(reduce_in_order), optional=True),
+         _reduce_in_order, optional=True),
     Pass("split_reductions", "reductions_split", "with large reductions split", _for_gpu(split_reductions),
          optional=True),
     Pass("split_argmax", "argmax_split", "with the argmax of few long rows split", _for_gpu(split_argmax),

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from genesis.config import config
 from genesis.ir.ops.splits import split_length
 from genesis.ir.size_divisors import divided_by
-from genesis.ir.sym_int import hint
+from genesis.ir.sym_int import Size, hint
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.graph.memory_order import strides_of
-from genesis.passes.multiply_add_times import SPLIT_UNIT, fastest_fma, fastest_streamed, streams_sooner
+from genesis.passes.multiply_add_times import SPLIT_UNIT, fastest_fma, fastest_streamed, sampled, streams_sooner
 
 if TYPE_CHECKING:
     from genesis.ir.node import Node
@@ -67,6 +67,42 @@ BLOCKS: Final[dict[str, tuple[Block, ...]]] = {
 STREAMED: Final = Block(128, 128, 128 * 128, 0.38, 0.38)
 """The smallest tile of 16-bit products whose blocks the copy engine brings (H200, 2026-11: 3704 × 3710 by 256, a
 round of them, took 21.7 µs, and 22.0 so). All forms: `templates/streamed_matmul.py`."""
+
+@dataclass(frozen=True)
+class PartTile:
+    """A tile of a product whose inner dimension is split, whose blocks the copy engine brings.
+
+    Attributes:
+        block: microseconds that tensor cores take for `BLOCK` elements of the inner dimension, at the least.
+        ends: microseconds of the launch, of the first block's way and of the tile's end.
+    """
+
+    rows: int
+    columns: int
+    block: float
+    ends: float
+
+
+PART_TILES: Final = (PartTile(64, 64, 0.166, 3.0), PartTile(64, 128, 0.188, 3.0), PartTile(128, 128, 0.288, 3.0),
+                     PartTile(128, 256, 0.559, 8.0))
+"""An H200 (2026-11-30, 12 products, operands from memory) took 0.77 to 1.2 of what these say: 768 × 16384 × 768 34.5 µs
+in three parts of 128 × 128 (61.8 unsplit, cuBLAS 36.3), 272 × 7736 × 2464 34.4 in four of 128 × 256 (60, 25.5)."""
+
+BROUGHT: Final = 16e6
+"""Bytes a microsecond that the L2 gives all multiprocessors, whose rows are whole lines."""
+
+BROUGHT_TO_ONE: Final = 0.21e6
+"""The same of one multiprocessor."""
+
+WITHIN_LINES: Final = 0.83
+"""How much more the rows of a block take, as a part, for each operand whose rows begin within lines."""
+
+LINE_BYTES: Final = 128
+"""What the L2 gives at once: a block's row that begins elsewhere is in two of these."""
+
+ADDED_UP: Final = (2.0, 6e6)
+"""Microseconds of a kernel that adds up parts which are in the L2, and bytes of them a microsecond (H200: 1.3 µs for
+four parts of 136 × 560 to 3.7 for four of 1024 × 1024, beside half a microsecond between two kernels)."""
 
 UNALIGNED: Final = ("unaligned", "both unaligned")
 """Kinds of which threads load one operand by single elements, or both."""
@@ -123,6 +159,66 @@ def product_microseconds(product: Node, splits: int, gpu: Gpu) -> float:
     tile = next(x for x in BLOCKS[kind] if rows * columns * batch >= x.least * enough)
     time = blocks * _of_one_block(tile, batch, rows, columns, gpu.multiprocessors)
     return time * (MEASURED_AT / max(gpu.dot_flops, 1))
+
+
+def streams_parts(product: Node, gpu: Gpu) -> bool:
+    """May the copy engine bring the blocks of a product's parts, of which a round of the multiprocessors makes all?
+
+    Not of a weight's gradient, which runs beside the rest of a backward: alone 768 × 16384 × 768 takes 34.5 µs so in
+    three parts, but programs that have all of a multiprocessor's shared memory leave none to others, and GPT-2's step
+    took 1.4 % longer with them (H200, 2026-11-30).
+    """
+    rows, columns = map(hint, product.type.shape[-2:])
+    tiles = -(-rows // STREAMED.rows) * -(-columns // STREAMED.columns)
+    return (kind_of(product) == "half" and tiles <= gpu.multiprocessors and gpu.streams_parts(product)
+            and all(map(in_vectors, product.inputs)) and not _is_weights_gradient(product))
+
+
+def _is_weights_gradient(product: Node) -> bool:
+    """Is the inner dimension the leading one of both matrices in memory: rows of what came in and of its gradient?"""
+    a, b = map(strides_of, product.inputs)
+    return a is not None and b is not None and a[-2] == 1 == b[-1]
+
+
+def parts_microseconds(product: Node, splits: int, gpu: Gpu) -> float:
+    """Estimated microseconds of such a product in so many parts, and of their sum."""
+    rows, columns = product.type.shape[-2:]
+    found = min(part_microseconds(tile, (rows, columns, product.inputs[0].type.shape[-1]), splits,
+                                  sum(map(_begins_within_lines, product.inputs)), gpu.multiprocessors)
+                for tile in PART_TILES)
+    kernel, rate = ADDED_UP
+    added = kernel + 4 * splits * hint(product.type.numel) / rate
+    return (found if splits == 1 else found + added) * (MEASURED_AT / max(gpu.dot_flops, 1))
+
+
+def part_microseconds(tile: PartTile, sizes: tuple[Size, Size, Size], splits: int, within_lines: int,
+                      multiprocessors: int) -> float:
+    """Microseconds of all parts in such tiles, in the mean of the sizes' class.
+
+    Args:
+        sizes: rows, columns and the inner dimension.
+        within_lines: operands whose rows begin within lines of the L2.
+    """
+    samples = sampled(1, *sizes)
+    return sum(_of_parts(tile, sample[1:], splits, within_lines, multiprocessors) for sample in samples) / len(samples)
+
+
+def _of_parts(tile: PartTile, sizes: tuple[int, ...], splits: int, within_lines: int, multiprocessors: int) -> float:
+    rows, columns, depth = sizes
+    programs = -(-rows // tile.rows) * -(-columns // tile.columns) * splits
+    blocks = split_length(depth, splits, BLOCK) // BLOCK
+    brought = (tile.rows + tile.columns) * LINE_BYTES * (1 + WITHIN_LINES * within_lines)
+    block = max(tile.block, brought / BROUGHT_TO_ONE, brought * min(programs, multiprocessors) / BROUGHT)
+    return -(-programs // multiprocessors) * (blocks * block + tile.ends)
+
+
+def _begins_within_lines(x: Node) -> bool:
+    """Do rows of an operand begin at no multiple of `LINE_BYTES`?"""
+    strides = strides_of(x)
+    if strides is None:
+        return True
+    row, column = strides[-2:]
+    return not divided_by(row if column == 1 else column, LINE_BYTES // x.dtype.itemsize)
 
 
 def streamed_microseconds(product: Node, gpu: Gpu) -> float:

@@ -225,10 +225,16 @@ class Hooks:
     def _launches(self, steps: Any, gpu: Any, clock: tuple[int, Any], events: Sequence[Any], pause: Any) -> None:
         """Tell of the steps between these events, once they happened. At the pause the last step is started that
         overwrites nothing: what the host does until it starts the next one is no part of it."""
+        from genesis.runtime.cuda.driver import DriverError
         gpu.use(steps.device.index)
         gpu.synchronize_event(events[-1])
         zero, origin = clock
-        times = [int(gpu.elapsed_ms(origin, event) * 1e6) for event in events]
+        try:
+            times = [int(gpu.elapsed_ms(origin, event) * 1e6) for event in events]
+        except DriverError as error:
+            if error.status != "CUDA_ERROR_INVALID_HANDLE":
+                raise
+            return  # CUDA refused one of the launches, and the events behind it came to nothing
         ends = times[1:]
         if steps.first_overwriting:
             ends[steps.first_overwriting - 1] = int(gpu.elapsed_ms(origin, pause) * 1e6)

@@ -61,6 +61,10 @@ class Context:
         raise NotImplementedError
 
 
+class NotYet(RuntimeError):
+    """A device cannot begin a run: what is left of an earlier one comes first, and fails. Nothing has been done."""
+
+
 in_order: Final[Callable[[Iterator[object]], None]] = deque[object](maxlen=0).extend
 """Go through an iterator to its end."""
 

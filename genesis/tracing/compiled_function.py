@@ -29,6 +29,7 @@ from genesis.tracing import stance
 from genesis.tracing.attempts import Attempts
 from genesis.tracing.call_capture import CallCapture, Kept
 from genesis.tracing.call_templates import CallTemplates
+from genesis.tracing.certain_refusals import certain_refusal
 from genesis.tracing.explanation import CallShape, Explanation, Recapture
 from genesis.tracing.find_slots import changed_numbers
 from genesis.tracing.signature import signature
@@ -85,18 +86,20 @@ class CompiledFunction(CompiledBase):
             return self.function(*args, **kwargs)
         if stance.unusual and stance.disabled():
             return self.function(*args, **kwargs)
-        copied = None
+        copied, reason = None, ""
         try:
             key, tensors = signature(args, kwargs)
         except NotReplayable as refusal:
+            reason = str(refusal)
+        if reason:  # not in the handler, where each error of the function's would have this one as its context
             copied = self._views.of(args, kwargs, always=self.fullgraph)
             if copied is None:
-                return self._plainly(str(refusal), args, kwargs)
+                return self._plainly(reason, args, kwargs)
             if not copied.allowed and not self.fullgraph:  # a capture on copies tells what it refuses at once
                 if stance.unusual and self._stands_back(copied.key, copied.args, copied.kwargs, copied.originals):
                     return self.function(*args, **kwargs)
                 with stance.inside():
-                    return copied.watched(lambda: self.function(*args, **kwargs))
+                    return copied.called_as_it_is(self.function, args, kwargs)
             key, tensors = copied.key, copied.tensors
         with self._lock:
             for entry, given in self._candidates(key, tensors):
@@ -112,8 +115,8 @@ class CompiledFunction(CompiledBase):
         if copied is not None and self._entries.get(key) and not self.fullgraph:
             copied.watch_again()
             with stance.inside():
-                return copied.watched(lambda: self.function(*args, **kwargs))
-        if not self._wanted(key):
+                return copied.called_as_it_is(self.function, args, kwargs)
+        if not self._wanted(key) or self._is_refused_for_certain(key):
             with stance.inside():
                 return self.function(*args, **kwargs)
         with _capturing, self._lock, stance.inside():
@@ -174,6 +177,14 @@ class CompiledFunction(CompiledBase):
         known = self._entries.get(key)
         return self.fullgraph or self._attempts.wanted(
             key, self.hits, lambda: known and known[0].slots and known[0].slots.state())
+
+    def _is_refused_for_certain(self, key: Any) -> bool:
+        """Whether the function's code alone says that a capture of the call comes to nothing; notes why."""
+        reason = None if self.fullgraph else certain_refusal(self.function)
+        if reason is None:
+            return False
+        self._attempts.refused(key, reason, False, reached_again=True)
+        return True
 
     def _unsupported(self, reason: str) -> Exception:
         return failure("compile", f"{self.__name__} cannot be captured as a whole: {reason}",

@@ -13,9 +13,10 @@ from typing import Final
 
 from genesis.tracing.tracer import is_user_code
 
-_ENDS: Final = frozenset({"RETURN_VALUE", "RETURN_CONST", "RETURN_GENERATOR", "RAISE_VARARGS", "RERAISE",
+ENDS: Final = frozenset({"RETURN_VALUE", "RETURN_CONST", "RETURN_GENERATOR", "RAISE_VARARGS", "RERAISE",
                           "PUSH_EXC_INFO"})
-_JUMPS: Final = frozenset({*dis.hasjrel, *dis.hasjabs})
+JUMPS: Final = frozenset({*dis.hasjrel, *dis.hasjabs})
+"""Opcodes that may go on elsewhere, and (`ENDS`) names of those behind which nothing follows."""
 
 
 def is_always_reached(frame: FrameType | None, entrance: CodeType) -> bool:
@@ -42,8 +43,8 @@ def runs_always(code: CodeType, place: int) -> bool:
     for instruction in dis.get_instructions(code):
         if instruction.offset >= place:
             return True
-        if instruction.opname in _ENDS:
+        if instruction.opname in ENDS:
             return False
-        if instruction.opcode in _JUMPS and instruction.opname != "FOR_ITER" and instruction.argval > place:
+        if instruction.opcode in JUMPS and instruction.opname != "FOR_ITER" and instruction.argval > place:
             return False
     return True

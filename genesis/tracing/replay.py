@@ -40,6 +40,10 @@ def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered
     allowed = {x.storage for x in (*tensors, *entered.world.tensors, *found)}.union(own_storages)
     for x, _ in gradients:  # those are arguments
         del effects.entry_grads[id(x)]
+    given_gradients = {id(x) for x, _ in gradients}
+    for x, before in effects.grads.values():  # it may set one to what is there anyway: to a tensor that stays
+        if before is not None and x._grad is before and id(x) not in given_gradients:
+            effects.entry_grads.setdefault(id(x), (x, before))
     given = {x.storage for x in tensors}
     if any(s.exported for s in allowed if s not in given):
         raise Unsettled("it reads memory that a numpy array or another process shares")

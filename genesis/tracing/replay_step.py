@@ -69,6 +69,7 @@ class StepReplay(Replay):
         self._targets = targets
         self._written_arguments = [t for t in targets if t.__class__ is int]
         self._own_arguments = len(tensors) if self._slots is None else self._slots.before_gradients
+        self._takes_own = self._is_given_one_of(graded)
         self._updated: list[Any] = [t for t in targets if t.__class__ is not int]
         self._runs = [0]
         for storage in self._updated:
@@ -85,6 +86,12 @@ class StepReplay(Replay):
         self._touched = self._looks = -1
         self.storages = frozenset([*self._memories.fixed, *self._updated])
         self._histories = {storage for storage in self.storages if storage.needs_grad}
+
+    def _is_given_one_of(self, graded: Sequence[Any]) -> bool:
+        """Whether the call is given the gradient of one of these, in whose place it leaves another: at the next call
+        one that it has left itself, which it may read, write to, give away or keep."""
+        owners, given = set(map(id, graded)), [] if self._slots is None else self._slots.gradients
+        return any(gradient is not None and id(x) in owners for x, gradient in given)
 
     @property
     def writes_arguments(self) -> bool:
@@ -237,6 +244,8 @@ class StepReplay(Replay):
             call.counted, call.expected = look_ahead(call.numbers, self._live)
             # Nobody could get hold of what the last run made.
             unseen = call.untouched and self._looks == state.grad_looks
+            # A gradient that the call takes is one tensor, and the one that it leaves is another.
+            unseen = unseen and not self._takes_own
             call.ours = bool(self._graded) and (unseen or self._given_last.held_alone(self._graded))
             memories.rewritten = call.rewritten = self._rewritten if unseen else None
             # The plan writes to the gradients' memory again.

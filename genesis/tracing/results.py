@@ -89,6 +89,7 @@ class Result:
         self.fresh: list[Storage] = []
         self._fresh_at: dict[int, int] = {}  # by address: `free` counts who refers to a storage
         self.tree = self._describe(result)
+        del self._read_last  # which holds what is read: memory, or stand-ins
         self._inference = [(i, s.inference) for i, s in enumerate(self.fresh) if s.inference is not mode.inference]
         self._single = self.tree.__class__ is int
 

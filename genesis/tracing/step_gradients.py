@@ -55,14 +55,16 @@ class StepGradients:
         if ours:
             held.append([cell.memory for cell in self.cells])
             return [attributes(self.cells, "memory", memories)]
-        made, storages, cells = [], [], []
-        for gradient, memory in zip(self.tensors, memories, strict=True):
-            cell = Cell(memory)
-            storage = Storage(gradient.storage.type, None, cell)
-            storage.persistent = True
-            made.append(over(storage, gradient.spec, gradient.part))
-            storages.append(storage)
-            cells.append(cell)
+        new: dict[Storage, Storage] = {}
+        shown: dict[int, Any] = {}  # one tensor may be the gradient of several
+        for gradient, own, memory in zip(self.tensors, self.storages, memories, strict=True):
+            if own not in new:
+                new[own] = storage = Storage(own.type, None, Cell(memory))
+                storage.persistent = True
+            if id(gradient) not in shown:
+                shown[id(gradient)] = over(new[own], gradient.spec, gradient.part)
+        made, storages = [shown[id(x)] for x in self.tensors], [new[own] for own in self.storages]
+        cells = [storage.cell for storage in storages]
         held += [self.tensors, self.storages, self.cells, list(map(_grad_of, owners))]
         return [attributes(owners, "_grad", made), (setattr, self, "tensors", made),
                 (setattr, self, "storages", storages), (setattr, self, "cells", cells)]

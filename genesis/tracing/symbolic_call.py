@@ -41,6 +41,7 @@ from genesis.ir.result_types import forget_sizes_of
 from genesis.ir.size_ranges import COMPARISONS
 from genesis.ir.sym_int import SymInt, value_at
 from genesis.ir.types import TensorType, has_sym_int
+from genesis.ir.walk import walk
 from genesis.runtime.contexts import uncollected
 from genesis.tracing.code_reads import compares_unknown_objects, reads
 from genesis.tracing.erased_signature import Erased
@@ -280,10 +281,12 @@ def _give_up_pending(first: int, alone: bool) -> None:
     """Nobody can compute what was recorded over symbols since this number, if anybody still holds it.
 
     Args:
-        alone: nobody else has recorded anything since. Then what has no symbol in its type, a gradient, is of that too.
+        alone: nobody else has recorded anything since. Then what is computed of no value with a symbol in its type is
+            of that too.
     """
     for storage in live_pending():
-        if storage.queued >= first and (alone or has_sym_int(storage.type)):
+        if storage.queued >= first and (alone or any(has_sym_int(kind) for node in walk([storage.node])
+                                                     for kind in node.types)):
             storage.fail(failure("compile", "a stand-in of genesis.compile has no value"))
 
 

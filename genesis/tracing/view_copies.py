@@ -109,15 +109,15 @@ class Copied:
         """Was the function seen to read such arguments only?"""
         return self._views.seen.get(self.kind, 0) >= WATCHED
 
-    def watched(self, call: Callable[[], Any]) -> Any:
-        """What the function gives, called as it is, and note what it did to the memory that the views show."""
+    def called_as_it_is(self, function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Any:
+        """What the function gives for the views, and note what it did to the memory that they show."""
         memories = list({id(x.storage): x.storage for x in self.originals}.values())
         before = [(x.version, getrefcount(x)) for x in memories] + [(0, getrefcount(x)) for x in self.originals]
         held = [_held(x) for x, _ in self._containers]
         tracer = Tracer(lambda code, namespace: None, lambda reason: None)
         try:
             with uncollected, tracer:  # a collection may call the user's callbacks, which are no part of the function
-                result = call()
+                result = function(*args, **kwargs)
         finally:
             tracer.forget()
         after = [(x.version, getrefcount(x)) for x in memories] + [(0, getrefcount(x)) for x in self.originals]

@@ -251,3 +251,43 @@ def test_a_buffer_is_not_copied_for_a_loss_that_has_gone_backward(monkeypatch: p
     for ours, theirs in zip(plain, code_book(torch, lambda step: step), strict=True):
         for a, b in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("results", [1, 2])
+def test_a_compiled_function_over_a_checkpoint_whose_results_are_read_after_a_step(results: int) -> None:
+    """What the backward of a checkpointed region reads is not known, nor is that of what holds one."""
+    def program(compiled: Callable[[Any], Any]) -> list[Any]:
+        w = leaf(genesis, 10)
+
+        @compiled
+        def f(x: Any) -> Any:
+            made = genesis.checkpoint(lambda x: (x * w).tanh(), x)
+            return (made * x.sum(), made.exp())[:results]
+        found = [f((genesis.arange(10.0) + i % 2).requires_grad_()) for i in range(4)]
+        for result in found[-1]:
+            result.sum().backward()
+        step(genesis, w)
+        return [[x.tolist() for x in each] for each in found] + [w.tolist()]
+    assert program(genesis.compile) == program(lambda f: f)
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("read", [True, False])
+def test_a_leaf_has_its_gradient_by_each_content_that_it_had(read: bool, held: bool) -> None:
+    """A sum that goes on over the steps reads the weight as it was before each: these are gone, and no backward reads
+    them."""
+    def trained(lib: Any) -> list[Any]:
+        w, other = leaf(lib, 6), leaf(lib, 6)
+        optimizer = lib.optim.SGD([w, other], lr=0.01)
+        total, kept, seen = lib.zeros(6), [], []
+        for turn in range(6):
+            total = total + w + (other[:3].repeat(2) if turn % 2 else other) * 1
+            if held:
+                kept.append(total)
+            optimizer.zero_grad()
+            (total * lib.ones(6)).sum().backward(retain_graph=True)
+            optimizer.step()
+            if read:
+                seen.append([w.grad.tolist(), other.grad.tolist()])
+        return [*seen, [w.grad.tolist(), other.grad.tolist()], [w.tolist(), other.tolist()]]
+    np.testing.assert_allclose(np.array(trained(genesis)), np.array(trained(torch)), rtol=1e-5)

@@ -69,10 +69,11 @@ def test_a_line_that_each_call_comes_to_is_tried_once_in_a_hundred_calls(make: C
     compiled = genesis.compile(function)
     for _ in range(100):
         assert compiled(x).tolist() == function(x).tolist()
-    assert len(tried) == 1
+    tries = function is not sleeps  # whose code says so
+    assert len(tried) == tries
     for _ in range(200):
         compiled(x)
-    assert len(tried) == 2  # never for good
+    assert len(tried) == 2 * tries  # never for good
 
 
 def counts(at: Any) -> Callable[[Any], Any]:

@@ -10,6 +10,7 @@ from calls import Pair, counts, ramp, values
 
 import genesis
 from genesis import nn
+from genesis.frontend.pending import live_pending
 from genesis.runtime.own_threads import OwnThread
 
 
@@ -265,3 +266,18 @@ def test_an_interrupt_while_the_function_runs_on_stand_ins(monkeypatch: pytest.M
         assert (ours.length, values(ours.state)) == (plain.length, values(plain.state))
         assert type(ours.length) is int
     genesis.eval(ramp(3) * 2)
+
+
+def test_nothing_of_a_value_over_stand_ins_is_left_to_be_computed() -> None:
+    """The sum has no symbol in its type; a write to what it reads would compute it before."""
+    weight, before = ramp(3).requires_grad_(), [*live_pending()]
+
+    @genesis.compile
+    def f(x: Any) -> Any:
+        return (x * weight).sum().item(), x
+    assert [f(ramp(rows, 3))[0] for rows in (2, 4)] == [46.0, 164.0]
+    with genesis.no_grad():
+        weight.mul_(0.5)
+    assert {id(x) for x in live_pending()} <= {id(x) for x in (*before, weight.storage)}
+    assert weight.tolist() == [0.5, 1.0, 1.5]
+    assert f(ramp(5, 3))[0] == 125.0

@@ -1,7 +1,8 @@
 """Random training steps (`step_programs/`): a compiled step is the plain step, whatever is changed between calls.
 
-    pytest tests/tracing/test_step_programs.py -m sweep       # two thousand steps
-    python -m tests.tracing.step_programs.sweep 0 100         # these, with what differs made small
+    pytest tests/tracing/test_step_programs.py -m sweep             # two thousand steps
+    python -m tests.tracing.step_programs.sweep 0 100               # these, with what differs made small
+    python -m tests.tracing.step_programs.sweep 0 100 gradients     # steps that work on the gradients that they find
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import pytest
 
 from genesis.tracing.checks import Checks
 from tests.tracing.step_programs.draw import draw
-from tests.tracing.step_programs.sweep import FUZZER, WRITTEN_FUZZER
+from tests.tracing.step_programs.sweep import FUZZER, GRADIENTS_FUZZER, WRITTEN_FUZZER
 
 PROGRAMS, PARTS = 2_000, 20
 """The sweep's steps, and the tests they are split into."""
@@ -41,6 +42,17 @@ def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seeds", [range(45, 50), pytest.param(range(250), marks=pytest.mark.sweep)])
 def test_steps_with_an_optimizer_that_is_written_in_them(seeds: range) -> None:
     WRITTEN_FUZZER.agree(seeds, 0.1)
+
+
+def test_steps_that_work_on_the_gradients_that_they_find() -> None:
+    GRADIENTS_FUZZER.agree(range(80, 85), 0.3)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("part", range(PARTS // 2))
+def test_a_thousand_steps_that_work_on_the_gradients_that_they_find(part: int) -> None:
+    each = PROGRAMS // PARTS
+    GRADIENTS_FUZZER.agree(range(part * each, (part + 1) * each), 0.3)
 
 
 @pytest.mark.sweep

@@ -71,6 +71,11 @@ class GpuModel:
         return (hint(product.inputs[0].shape[-1]) >= 64
                 and self._has_tiles(product, STREAMED.rows * STREAMED.columns * (self.multiprocessors // 2)))
 
+    def streams_parts(self, product: Node) -> bool:
+        """Whether the copy engine may bring the blocks of a 16-bit matrix product whose inner dimension is split.
+        (`templates/streamed_matmul.py` asks in addition how operands lie.)"""
+        return self._has_tiles(product, 0)
+
     def stores_beside_sums(self, product: Node) -> bool:
         """Whether groups of warps take turns at a product's tiles: it is streamed, a program has two tiles and more.
 

@@ -47,6 +47,7 @@ SHARED_ROWS: Final[dict[str, str]] = {
     **{f"g_words_{nbytes}": words_helper(nbytes, name=f"g_words_{nbytes}") for nbytes in RESERVED},
     **{f"g_last_words_{nbytes}": words_helper(nbytes, True, f"g_last_words_{nbytes}") for nbytes in RESERVED},
     "g_put_16": _put(16, "h"), "g_put_32": _put(32, "r"), "g_get_16": _get(16, "h"), "g_get_32": _get(32, "r"),
+    "g_put_64": _put(64, "l"), "g_get_64": _get(64, "l"),
     "g_put_vectors": '''
 @triton.jit
 def g_put_vectors(place, a, b, c, d, wanted):
@@ -114,6 +115,8 @@ def g_put_elements(place, value, wanted):
     """Write elements to shared memory."""
     if value.dtype.primitive_bitwidth == 16:
         g_put_16(place, value, wanted)
+    elif value.dtype.primitive_bitwidth == 64:
+        g_put_64(place, value, wanted)
     else:
         g_put_32(place, value, wanted)
 ''',
@@ -123,6 +126,8 @@ def g_get_elements(place, wanted, pointer):
     """Read elements from shared memory, of the type that a pointer's memory has."""
     if pointer.dtype.element_ty.primitive_bitwidth == 16:
         return g_get_16(place, wanted).to(pointer.dtype.element_ty, bitcast=True)
+    elif pointer.dtype.element_ty.primitive_bitwidth == 64:
+        return g_get_64(place, wanted).to(pointer.dtype.element_ty, bitcast=True)
     else:
         return g_get_32(place, wanted).to(pointer.dtype.element_ty, bitcast=True)
 ''',

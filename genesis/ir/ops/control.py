@@ -60,13 +60,14 @@ overwritten = Op("overwritten", "control", lambda x, value: x, vjp=lambda g, x, 
                      "without gradients.")
 
 
-def _lost_type(type: TensorType) -> TensorType:
+def _lost_type(type: TensorType, number: int) -> TensorType:
     return type
 
 
-lost = Op("lost", "control", _lost_type, attrs=("type",),
+lost = Op("lost", "control", _lost_type, attrs=("type", "number"),
           doc="A value whose memory was overwritten. Fine as long as nothing needs it: compiling a program that does "
-              "raises.")
+              "raises. The number tells it from others: what a leaf tensor held at one time and at another are two "
+              "values, by each of which it has a gradient.")
 
 
 released = Op("released", "control", lambda x: x, vjp=lambda g, x, y: g,

@@ -58,7 +58,7 @@ COMPUTED_APART = "a kernel that there is anyway computes this part, and may writ
 
 def fuse(graph: Graph, merge: bool = True, gpu: Gpu | None = None) -> Schedule:
     """The kernels of a graph for CUDA, in order. Without `merge` each materialized node has one of its own."""
-    fuser = _Fuser(graph, memory_values(graph), gpu)
+    fuser = _Fuser(graph, memory_values(graph, gpu), gpu)
     if merge:
         fuser.run()
     slices = slices_of(fuser) if merge else {}
@@ -88,7 +88,7 @@ class _Fuser:
         self.outputs = set(graph.roots)
         self.known: dict[Node, object] = dict.fromkeys(materialized) | dict.fromkeys(graph.inputs)
         self.apart: set[tuple[Node, Node]] = set()
-        self.turned = turned_rows(graph)
+        self.turned = turned_rows(graph, gpu)
         self.one_loop = OneLoop(values, self.dag, reads, self.known, self.outputs)
         self.join_results()
 

@@ -25,6 +25,7 @@ from genesis.ir.sym_int import hint
 from genesis.passes.fusion.operand_view import operand_view
 from genesis.passes.fusion.turned_rows import turned_rows
 from genesis.passes.fusion.views import stored_as
+from genesis.passes.gpu import Gpu
 
 INLINED_WEIGHT = 40
 """Weighted ops up to which a value made of leaves alone is inlined: random bits and a few ops on them."""
@@ -65,10 +66,14 @@ class MemoryValues:
     waits: dict[Node, tuple[Node, ...]]
 
 
-def memory_values(graph: Graph) -> MemoryValues:
-    """Tell the materialized nodes of a graph from its inlined nodes."""
+def memory_values(graph: Graph, gpu: Gpu | None = None) -> MemoryValues:
+    """Tell the materialized nodes of a graph from its inlined nodes.
+
+    Args:
+        gpu: for which values that its few programs would read across are copied first; None for none.
+    """
     inlined = _inlined_nodes(graph)
-    name = _asked_for(graph, inlined)
+    name = _asked_for(graph, inlined, gpu)
     materialized = _materialized(graph, inlined)
     below: dict[Node, tuple[Node, ...]] = {}
     reads: dict[Node, tuple[Node, ...]] = {}
@@ -255,7 +260,7 @@ def _cheap_cast(node: Node) -> bool:
     return source.op is leaves.input or maker(source).op.opaque is not None
 
 
-def _asked_for(graph: Graph, inlined: set[Node]) -> dict[Node, Node]:
+def _asked_for(graph: Graph, inlined: set[Node], gpu: Gpu | None) -> dict[Node, Node]:
     """Take out of `inlined` what must be in memory; returns the other names of memory."""
     name: dict[Node, Node] = {}
     for node in graph.nodes:
@@ -271,7 +276,7 @@ def _asked_for(graph: Graph, inlined: set[Node]) -> dict[Node, Node]:
             name[base] = root
         else:
             inlined.discard(root)
-    inlined -= turned_rows(graph)
+    inlined -= turned_rows(graph, gpu)
     _end_views_at_memory(graph, inlined)
     return name
 

@@ -13,7 +13,8 @@ So it is with columns of short pieces of longer rows (`x[..., :9]` of rows of 73
 which it wants a part, and has its elements one by one; a copy of them is read in vectors.
 
 A single reduction is done in memory's order instead (`passes/graph/reduce_in_order.py`), and rows along the last axis
-whose neighbours lie side by side are read across memory (`codegen/cuda/column_blocks.turned`).
+whose neighbours lie side by side are read across memory (`codegen/cuda/column_blocks.turned`), unless there are so few
+of them, and so long, that a few programs would have all: those are copied, too.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.ir.ops.movement import permute, slice
+from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.sym_int import hint
+from genesis.passes.gpu import Gpu
+from genesis.passes.graph.few_long_rows import few_long_rows
 from genesis.passes.graph.memory_order import strides_of
 
 LEAST_BYTES: Final = 8 << 20
@@ -50,8 +54,12 @@ FIRST: Final = "it is copied first: as it lies each reading of a row brings elem
 """Why a value that is copied first is not computed where it is read."""
 
 
-def turned_rows(graph: Graph) -> set[Node]:
-    """The permutations and slices of a graph that are kernels of their own."""
+def turned_rows(graph: Graph, gpu: Gpu | None = None) -> set[Node]:
+    """The permutations and slices of a graph that are kernels of their own.
+
+    Args:
+        gpu: whose multiprocessors few long rows would leave idle; None for one on which no rows are few.
+    """
     found = {node: unit for node in graph.nodes if node.op is permute and (unit := _far_unit(node)) is not None}
     pieces = [node for node in graph.nodes if _has_short_pieces(node)]
     if not (found or pieces):
@@ -64,7 +72,13 @@ def turned_rows(graph: Graph) -> set[Node]:
     def copied(node: Node) -> bool:
         source = node.inputs[0]
         return source.op is leaves.input or (source not in graph.roots and readers[source] == [node])
-    turned = {node for node, unit in found.items() if copied(node) and _across(_reductions_of(node, readers), unit)}
+
+    def apart(node: Node, unit: int) -> bool:
+        reductions = _reductions_of(node, readers)
+        return (hint(node.type.nbytes) >= LEAST_BYTES and _across(reductions, unit)) or (
+            gpu is not None and any(_few(x, unit, gpu) for x in reductions))
+
+    turned = {node for node, unit in found.items() if copied(node) and apart(node, unit)}
     return turned | {node for node in pieces if _are_long_columns(_reductions_of(node, readers))}
 
 
@@ -84,11 +98,9 @@ def _are_long_columns(reductions: list[Node]) -> bool:
 
 
 def _far_unit(node: Node) -> int | None:
-    """The axis along which neighbours of a large permuted value are neighbours in memory; None if that is the last.
-    The value is an input, or made of one element by element."""
+    """The axis along which neighbours of a permuted value are neighbours in memory; None if that is the last. The value
+    is an input, or made of one element by element."""
     if node.inputs[0].op is not leaves.input and node.inputs[0].op.kind != "pointwise":
-        return None
-    if hint(node.type.nbytes) < LEAST_BYTES:
         return None
     strides = strides_of(node)
     last = max((axis for axis, size in enumerate(node.shape) if hint(size) > 1), default=0)
@@ -133,6 +145,13 @@ def _apart(node: Node, unit: int) -> bool:
     kept = [axis for axis, size in enumerate(x.shape) if axis not in axes and hint(size) > 1]
     long = node.op.kind == "scan" and hint(x.shape[last]) > LONGEST_SCAN * x.dtype.itemsize
     return long or kept[-1] != unit
+
+
+def _few(node: Node, unit: int, gpu: Gpu) -> bool:
+    """Whether it reduces rows that are read across, of which a few programs would have all."""
+    axes = _axes(node)
+    return (node.op.kind == "reduction" and node.op is not reduce_splits and _last(node) in axes and unit not in axes
+            and few_long_rows(node.type.numel, node.inputs[0].type.numel, gpu))
 
 
 def _axes(node: Node) -> tuple[int, ...]:

@@ -7,6 +7,10 @@ them, as of a cross-entropy with its gradient of logits that lie turned. What en
 smaller and is turned back, or a permutation back to memory's order. Where a value of the operand's size is wanted in
 the permuted order, all stays as it is: one kernel then reads in one order and writes in the other. A further input of
 that size, as the gradient that comes in, is turned itself if that saves more permutations than it makes.
+
+A kernel that reads across has some rows a program. Where the rows are so few and long that most of a GPU would wait for
+a few programs, what is reduced is computed in memory's order all the same, and what is wanted as it is written once
+more in that order, as a softmax of 16 rows of 100,000 that lie turned.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ from genesis.ir.ops import leaves, reduction
 from genesis.ir.ops.indexing import gather
 from genesis.ir.ops.movement import expand, permute, reshape
 from genesis.ir.sym_int import hint
+from genesis.passes.gpu import Gpu
+from genesis.passes.graph.few_long_rows import few_long_rows
 
 REDUCTIONS: Final = (reduction.sum, reduction.prod, reduction.max, reduction.min, reduction.any, reduction.all)
 
@@ -34,17 +40,21 @@ Order = tuple[int, ...]
 """The axes of a value as they lie in memory, outermost first."""
 
 
-def reduce_in_order(graph: Graph) -> Graph:
+def reduce_in_order(graph: Graph, gpu: Gpu | None = None) -> Graph:
     """A reduction of a permuted value that nothing else reads → the permuted reduction of the value.
 
     before: %1: f32[8,6,9] = permute(%0: f32[9,8,6], axes=(1,2,0))     after: %1: f32[8,6] = sum(%0, axes=(0,))
             %2: f32[8,6] = sum(%1, axes=(2,))
+
+    Args:
+        gpu: whose multiprocessors few long rows would leave idle; None where no kernel has rows of its own.
     """
     if not any(node.op is permute for node in graph.nodes):
         return graph
     repeated = _repeated(graph)
-    orders = _Orders(graph, repeated).found()
-    return substitute(graph, _Turned(orders, repeated).replaced(graph.nodes)) if orders else graph
+    found = _Orders(graph, repeated, gpu)
+    orders = found.found()
+    return substitute(graph, _Turned(orders, found.twice, repeated).replaced(graph.nodes)) if orders else graph
 
 
 class _Orders:
@@ -52,10 +62,15 @@ class _Orders:
 
     Large values that read each other form a set, which is turned as a whole or not at all. What is reduced of them is
     small, and turned back where it is wanted as it was written.
+
+    Attributes:
+        twice: large values that are computed in memory's order for what is reduced of them, and as they are written for
+            whoever else wants them.
     """
 
-    def __init__(self, graph: Graph, repeated: set[Node]):
-        self.graph, self.repeated = graph, repeated
+    def __init__(self, graph: Graph, repeated: set[Node], gpu: Gpu | None):
+        self.graph, self.repeated, self.gpu = graph, repeated, gpu
+        self.twice: set[Node] = set()
         self.orders: dict[Node, Order] = {}
         self.small: set[Node] = set()
         self.reduced: set[Node] = set()
@@ -71,8 +86,12 @@ class _Orders:
             idle = set(large.values()) - {self._set_of(node) for node in self.reduced}
             stay = idle or {self._set_of(node) for node in self._wanted()} | self._as_many_turned()
             if not stay:
+                self.twice &= set(large)
                 return self.orders
-            refused |= {node for node, found in large.items() if found in stay}
+            apart = stay - idle - {self._set_of(node) for node in self.twice if node in large}
+            apart &= self._of_few_long_rows()
+            self.twice |= {node for node, found in large.items() if found in apart}
+            refused |= {node for node, found in large.items() if found in stay - apart}
 
     def _follow(self, refused: set[Node]) -> None:
         """Find the order of each value that is made in memory's, but of these."""
@@ -124,7 +143,12 @@ class _Orders:
         return tuple(kept.index(axis) for axis in order if axis in kept)
 
     def _of_pointwise(self, node: Node, turned: list[Node]) -> Order | None:
-        """That of its operands, if all have it that are neither inputs nor the same along some axis."""
+        """That of its operands, if all have it that are neither inputs nor the same along some axis.
+
+        What is computed of values that are made twice and of others is computed as it is written.
+        """
+        if self._plain(node) and not self.twice.isdisjoint(turned):
+            return None
         orders = {tuple(_axes_in(self.orders[x], x)) for x in turned}
         plain = self._plain(node)
         large = all(x.op is leaves.input for x in plain) and not any(x in self.small for x in turned)
@@ -150,8 +174,22 @@ class _Orders:
                 saved[self._set_of(behind)] += 1
         return {found for found, more in Counter(found for found, _ in inputs).items() if more >= saved[found]}
 
+    def _of_few_long_rows(self) -> set[Node]:
+        """Sets whose reductions are all of rows of which a few programs would have all."""
+        if self.gpu is None:
+            return set()
+        found = {self._set_of(node) for node in self.reduced}
+        for node in self.graph.nodes:
+            if node not in self.small:
+                continue
+            x = node.inputs[0]
+            large = x in self.orders and x not in self.small
+            if large and not few_long_rows(node.type.numel, x.type.numel, self.gpu):
+                found.discard(self._set_of(x))
+        return found
+
     def _wanted(self) -> set[Node]:
-        """Large values that are turned and wanted as they are written."""
+        """Large values that are turned and wanted as they are written, and are not made so."""
         found = set(self.graph.roots)
         for node in self.graph.nodes:
             ends = node.op is permute and node not in self.orders  # back in memory's order
@@ -159,7 +197,7 @@ class _Orders:
                 found |= set(node.inputs)
             elif node in self.small and node.op is gather:
                 found.add(node.inputs[1])
-        return {x for x in found if x in self.orders and x not in self.small}
+        return {x for x in found if x in self.orders and x not in self.small and x not in self.twice}
 
     def _set_of(self, node: Node) -> Node:
         while (parent := self.parents.get(node, node)) is not node:
@@ -168,10 +206,10 @@ class _Orders:
 
 
 class _Turned:
-    """Makes the nodes of a graph anew, some of them in memory's order."""
+    """Makes the nodes of a graph anew, some of them in memory's order, and some in both."""
 
-    def __init__(self, orders: dict[Node, Order], repeated: set[Node]):
-        self.orders, self.repeated = orders, repeated
+    def __init__(self, orders: dict[Node, Order], twice: set[Node], repeated: set[Node]):
+        self.orders, self.twice, self.repeated = orders, twice, repeated
         self.made: dict[Node, Node] = {}
         self.plain: dict[Node, Node] = {}
 
@@ -180,7 +218,9 @@ class _Turned:
         for node in nodes:
             if node in self.orders:
                 self.made[node] = self._made(node, self.orders[node])
-                self.plain[node] = _permuted(self.made[node], _inverse(self.orders[node]), node.shape)
+                self.plain[node] = (
+                    with_inputs(node, tuple(self.plain[x] for x in node.inputs)) if node in self.twice
+                    else _permuted(self.made[node], _inverse(self.orders[node]), node.shape))
             elif node.op is permute:
                 self.plain[node] = self.in_order(node.inputs[0], node["axes"])
             else:

@@ -20,6 +20,7 @@ from genesis.ir.types import bool_
 from genesis.passes.fusion.materialize import weight
 from genesis.passes.gpu import Gpu
 from genesis.passes.graph.cuts import Apart, Cut
+from genesis.passes.graph.few_long_rows import ROWS_ACROSS
 from genesis.passes.graph.odd_columns import rows_apart
 from genesis.passes.graph.split_spreads import split_spread
 from genesis.passes.product_times import TILE_ROWS, splits_of_tiles
@@ -139,9 +140,6 @@ COLUMNS_EACH: Final = 512
 
 MULTIPLE: Final = 2048
 """Splits of contiguous elements start at multiples of this many elements, so that they are read in full blocks."""
-
-ROWS_ACROSS: Final = 16
-"""Rows that a program has at least of values that lie in two orders: 64 bytes of float32 beside each other."""
 
 SPLIT_ACROSS: Final = 128
 """Minimum elements of a split of such rows, which begin at multiples of as many."""

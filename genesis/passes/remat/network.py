@@ -11,6 +11,7 @@ from genesis.ir.sym_int import hint
 from genesis.passes.fusion.materialize import memory_values, weight
 from genesis.passes.fusion.operand_view import operand_view
 from genesis.passes.fusion.views import stored_as
+from genesis.passes.gpu import Gpu
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.remat.min_cut import FORBIDDEN, CutValue
 from genesis.passes.remat.step_time import LAUNCH_BYTES
@@ -42,12 +43,15 @@ class StepCosts:
         waited_for: values that others wait for (`recompute`), and so may need: a second computation of such a value,
             which waits for some of these, would wait for itself.
         relied_on: values that are kept for a stream (`network`).
+
+    Args:
+        gpu: that the schedule was made for; None for none.
     """
 
-    def __init__(self, schedule: Schedule, turns: Sequence[int]):
+    def __init__(self, schedule: Schedule, turns: Sequence[int], gpu: Gpu | None = None):
         graph, self.groups = schedule.graph, schedule.groups
         self._part = [sum(turn < at for turn in turns) for at in range(len(self.groups))]
-        materialized = set(memory_values(graph).materialized)
+        materialized = set(memory_values(graph, gpu).materialized)
         self.home = {node: at for at, group in enumerate(self.groups) for node in group.nodes if node in materialized}
         self.parts = {node: self._part[at] for node, at in self.home.items()}
         self.readers: dict[Node, set[int]] = {}

@@ -98,7 +98,7 @@ def _remat_at(peaks: Sequence[int], schedule: Schedule, group: Callable[[Graph],
         refused: gets what is not made again as it would wait for itself.
         lone: whether kernels that read nothing but what may be made again make it, too.
     """
-    step = StepCosts(schedule, peaks)
+    step = StepCosts(schedule, peaks, gpu)
     if step.crossing_bytes() < least:
         return schedule
     kernels = options(step, streams=not lone)

@@ -14,6 +14,7 @@ from genesis.runtime.contexts import Attempt
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
 from genesis.runtime.cuda.driver import MAP_GRANULARITY, DriverError
 from genesis.runtime.cuda.memory_pool import pool_of
+from genesis.runtime.cuda.owed_launches import owed_launches
 from genesis.runtime.cuda.stream import Stream
 
 
@@ -127,9 +128,11 @@ def _arenas() -> list[Arena]:
 
 
 def release_idle_arenas(device: int) -> None:
-    """Give back the scratch memory of a GPU's streams that no plan is being started on in another thread."""
+    """Give back the scratch memory of a GPU's streams that no plan is being started on in another thread, and no
+    launch is owed on."""
+    kept = {id(arena) for owed in owed_launches() for arena in owed.scratch}
     for arena in tuple(_arenas()):
-        if arena.device == device:
+        if arena.device == device and id(arena) not in kept:
             with (attempt := Attempt(arena.lock)):
                 if attempt.taken == [True]:
                     arena.release()

@@ -194,6 +194,7 @@ class BoundPlan:
         uses: runs so far.
         bases: where its memories start now.
         graph: its CUDA graph, once there is one.
+        before_first: how many of the calls that start the last run come before the first that gives the GPU work.
 
     Raises:
         OutOfMemoryError: there is no memory for the tables.
@@ -204,6 +205,7 @@ class BoundPlan:
         self.bases = dict(bases)
         self.graph: GraphHandle = None
         self._started: list[int] = []
+        self.before_first = 0
         self._gpu = driver()
         self.steps = steps
         self._retire = _retired().append
@@ -252,6 +254,7 @@ class BoundPlan:
             pause()
         started: list[int] = []
         self._started = started
+        self.before_first = 1 + len(marks[first:first + 1])
         found: list[Callable[[], object]] = []
         for number in range(first, len(self._works)):
             work = self._work(number)
@@ -323,6 +326,7 @@ class BoundPlan:
                 self._together = CollectiveWork.together(works)
             self.graph = pool_of(self.steps.device.index).reclaiming(partial(self._gpu.build_graph, nodes))
         begins = [] if self._together is None else ledger.beginning(self._together)
+        self.before_first = len(begins)
         return [*begins, self._gpu.graph_call(self.graph, stream)]
 
     def _bound(self) -> list[Work]:

@@ -32,6 +32,7 @@ from genesis.runtime.cuda.cuda_python_driver import driver
 from genesis.runtime.cuda.device_checks import word_of
 from genesis.runtime.cuda.driver import DriverError, StreamHandle
 from genesis.runtime.cuda.memory_pool import pool_of
+from genesis.runtime.cuda.owed_launches import Owed, owed_launches, settle
 from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.cuda.stream import Stream, current_stream
 from genesis.runtime.cuda.stream_order import order
@@ -125,6 +126,13 @@ class CudaExecutor:
             shadow_weights.overwritten([inputs[at] for at in self.plan.updates])
         return found.start(inputs, packed)
 
+    def owing(self, inputs: Sequence[CUDAStorage], calls: Sequence[Callable[[], object]],
+              made: int) -> Callable[[], object] | None:
+        """A call that makes the rest of these calls, which `start` returned over these inputs, owed
+        (`owed_launches.py`); None if none of the first `made`, which were made, overwrites anything."""
+        found = self._on.get(current_stream(self.plan.device.index).handle)
+        return None if found is None else found.owing(inputs, calls, made)
+
     def launches(self) -> list[tuple[str, Callable[[StreamHandle], object]]]:
         """Each step's label, and a function that starts it on a stream over the last run's memory; for profilers."""
         return self._on[current_stream(self.plan.device.index).handle].launches()
@@ -165,12 +173,14 @@ class _PlanOnStream:
         self._stamp: object = None  # the stamp of the `Memories` that have these addresses
         self._exchanged = steps.exchanges
         self._few = len(steps.steps) <= STEPS_WITHOUT_GRAPH
-        self._order = order()
+        self._order, self._owed = order(), owed_launches()
         self._read = sorted(set(range(len(plan.inputs))).difference(plan.updates))
         pool_of(plan.device.index).keepers.add(self)
 
     def start(self, inputs: Sequence[CUDAStorage], packed: bytes) -> Started:
         """See `CudaExecutor.start`; `packed` are the numbers."""
+        if self._owed:
+            settle(self._owed)
         with self._arena.lock:
             self._gpu.use(self._device.index)
             graph = self._as_graph()
@@ -237,6 +247,16 @@ class _PlanOnStream:
     def explained(self, error: DriverError) -> Exception:
         """See `CudaExecutor.explained`."""
         return error if self._bound is None else self._bound.explained(error)
+
+    def owing(self, inputs: Sequence[CUDAStorage], calls: Sequence[Callable[[], object]],
+              made: int) -> Callable[[], object] | None:
+        """See `CudaExecutor.owing`."""
+        bound, index = self._bound, self._device.index
+        if bound is None or made <= bound.before_first:
+            return None
+        owed = Owed(index, calls[made:], (self._arena, self._exchange),
+                    (bound, self._numbers, *inputs, *self._outputs), bound.explained, pool_of(index).empty_cache)
+        return partial(self._owed.append, owed)
 
     def launches(self) -> list[tuple[str, Callable[[StreamHandle], object]]]:
         """See `CudaExecutor.launches`."""

@@ -17,6 +17,7 @@ from genesis.ir.types import Device
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
 from genesis.runtime.cuda.device_checks import raise_failed
 from genesis.runtime.cuda.driver import EventHandle
+from genesis.runtime.cuda.owed_launches import owed_launches, settle
 from genesis.runtime.cuda.page_locked import buffers
 from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.cuda.stream import Stream, current_stream
@@ -57,6 +58,8 @@ class HostCopies:
         Raises:
             IndexError: a kernel found an index outside (see `device_checks`).
         """
+        if owed := owed_launches():
+            settle(owed)
         found = np.empty(memory.nbytes, np.uint8)
         pieces = [buffers().empty(min(PIECE, memory.nbytes)) for _ in range(min(2, -(-memory.nbytes // PIECE)))]
         begun: deque[_Begun] = deque()

@@ -91,6 +91,11 @@ class ShadowWeightsExecutor:
             writes.append(partial(setattr, copy, "valid", not inputs[at].pinned))  # others may write where they know it
         return outputs, writes
 
+    def owing(self, inputs: Sequence[CUDAStorage], calls: Sequence[Callable[[], object]],
+              made: int) -> Callable[[], object] | None:
+        """See `CudaExecutor.owing`."""
+        return self._body.owing(inputs, calls, made)  # which hold the copies, to make them valid at last
+
     def launches(self) -> list[tuple[str, Callable[[StreamHandle], object]]]:
         """See `CudaExecutor.launches`."""
         return self._body.launches()

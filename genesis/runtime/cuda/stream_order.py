@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 from genesis.ir.types import Device
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
 from genesis.runtime.cuda.driver import Call, StreamHandle
+from genesis.runtime.cuda.owed_launches import owed_launches, settle
 from genesis.runtime.cuda.stream import Event, Stream, current_streams, when_switching
 
 
@@ -140,6 +141,8 @@ def order() -> Order:
 def ordered(stream: Stream, reads: Sequence[StreamMemory] = (),
             writes: Sequence[StreamMemory] = ()) -> Iterator[StreamHandle]:
     """The stream's handle, for work inside the block that reads and writes these memories."""
+    if owed := owed_launches():
+        settle(owed)
     uses = order()
     if any(memory.device is not stream.device for memory in (*reads, *writes)):
         uses.start()

@@ -16,7 +16,7 @@ import numpy as np
 _SIZE: Final = re.compile(r"words\[(\d+)\]")
 
 _DTYPES: Final = {"f32": np.float32, "f64": np.float64, "s32": np.int32, "s64": np.int64, "u32": np.uint32,
-                  "b16": np.int16, "u16": np.uint16, "b32": np.int32}
+                  "b16": np.int16, "u16": np.uint16, "b32": np.int32, "b64": np.int64}
 
 
 MANY_TURNS: Final = 12

@@ -22,7 +22,7 @@ from genesis.ir import Graph, Node
 from genesis.ir.ops import movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
-from genesis.ir.ops.contraction import matmul, swap_last
+from genesis.ir.ops.contraction import matmul, matmul_split_k, swap_last
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.types import DType, bfloat16, float16, float32, float64
 from genesis.passes import structural_memo
@@ -175,6 +175,28 @@ def test_programs_share_the_sums_of_tiles(only_form: Callable[[Form], None], mon
     a, b = inputs((rows, depth), (depth, columns), dtype=bfloat16)
     kernel = check((a, b), matmul(a, b))
     assert "parts" in kernel.signature and kernel.grid == (programs, 1, 1)
+
+
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, True)])
+@pytest.mark.parametrize("splits", [2, 3, 7])
+def test_each_split_of_a_sum_has_a_matrix_of_its_own(monkeypatch: pytest.MonkeyPatch, splits: int,
+                                                     turned: tuple[bool, bool]) -> None:
+    monkeypatch.setattr(product_choice, "PART_TILES", streamed_matmul.PART_TILES[splits % 4:])
+    monkeypatch.setattr(product_choice, "PART_FORMS", streamed_matmul.PART_FORMS[splits % 4:])
+    monkeypatch.setattr(structural_memo, "_closed", {})
+    rows, depth, columns = 264, 712, 400
+    a, b = inputs((depth, rows) if turned[0] else (rows, depth), (columns, depth) if turned[1] else (depth, columns),
+                  dtype=bfloat16)
+    operands = swap_last(a) if turned[0] else a, swap_last(b) if turned[1] else b
+    kernel = check((a, b), matmul_split_k(*operands, splits=splits, multiple=64))
+    assert kernel.name == "streamed_matmul_split_k" and f"tiles * {splits}, PROGRAMS" in kernel.source
+
+
+def test_splits_of_a_sum_compile_for_hopper() -> None:
+    a, b = inputs((264, 7736), (7736, 2464), dtype=bfloat16)
+    kernel = emit(fuse(Graph((a, b), (matmul_split_k(a, b, splits=4, multiple=64),))).groups[0])
+    cubin = compile_cubin(kernel)
+    assert kernel.name == "streamed_matmul_split_k" and not stack_bytes(cubin)
 
 
 @pytest.mark.parametrize("sharing", [0, 10_000])

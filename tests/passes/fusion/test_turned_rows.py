@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from genesis.codegen.cuda.gpu_model import H200
 from genesis.ir import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import composite, movement, scan
@@ -13,8 +15,9 @@ from genesis.ir.types import bfloat16
 from genesis.passes.fusion import turned_rows as module
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.fusion.turned_rows import FIRST, turned_rows
-from tests.codegen.cuda.evaluate import decomposed
-from tests.codegen.cuda.programs import an_input, check
+from tests.codegen.cuda.evaluate import decomposed, evaluate
+from tests.codegen.cuda.programs import an_input, check, some
+from tests.codegen.cuda.run_interpreted import run_schedule
 
 BIG = (1879, 30, 5, 61)  # as it lies; its softmax is over the first axis
 ORDER = (3, 1, 0, 2)
@@ -48,6 +51,24 @@ def test_rows_whose_next_is_not_beside_them_are_copied(order: tuple[int, ...], w
     x, turned = permuted((3000, 30, 61), order)
     rows = composite.softmax(turned, axis=2)
     assert turned_rows(decomposed(Graph((x,), (rows,)))) == ({turned} if order == (2, 1, 0) else set()), why
+
+
+@pytest.mark.parametrize(("shape", "copied"), [((2200, 16), True), ((9000, 600), False), ((900, 40), False)],
+                         ids=["few and long", "many", "short"])
+def test_few_long_rows_beside_others_are_copied_first(shape: tuple[int, int], copied: bool) -> None:
+    """A norm's backward of rows that lie turned, with a gradient that does not: a few programs would have all rows."""
+    x, g = an_input(0, shape), an_input(1, shape[::-1])
+    turned = movement.permute(x, axes=(1, 0))
+    total = r.sum(p.mul(turned, p.exp(p.sub(g, movement.expand(r.max(g, axes=(1,), keepdims=True), shape=g.shape)))),
+                  axes=(1,), keepdims=True)
+    graph = Graph((x, g), (p.sub(p.mul(turned, movement.expand(total, shape=g.shape)), g),))
+    assert turned_rows(graph, H200) == ({turned} if copied else set())
+    assert not turned_rows(graph)
+    schedule = fuse(graph, gpu=H200)
+    assert ((turned,) in [group.outputs for group in schedule.groups]) == copied
+    if copied:
+        data = [some(x), some(g)]
+        torch.testing.assert_close(run_schedule(schedule, data)[0], evaluate(graph, data)[0], rtol=1e-4, atol=1e-2)
 
 
 def test_rows_that_are_summed_for_weights_too_are_copied() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 import torch
 
+from genesis.codegen.cuda.gpu_model import H200
 from genesis.ir import Graph, Node
 from genesis.ir.ops import control, indexing, leaves, movement, reduction, sorting
 from genesis.ir.ops import pointwise as p
 from genesis.ir.types import float64, int64
 from genesis.passes.fusion.fuse import fuse
+from genesis.passes.graph import few_long_rows as few_rows
 from genesis.passes.graph.reduce_in_order import reduce_in_order
 from tests.codegen.cuda.evaluate import evaluate
 from tests.codegen.cuda.programs import an_input, some
@@ -127,16 +130,61 @@ def test_what_is_as_large_as_a_reduction_s_operand_may_be_wanted_in_one_set_and_
     assert found.roots[0].inputs[0] is x and found.roots[1:] == graph.roots[1:]
 
 
+@pytest.mark.parametrize("rows", [16, 64, 500])
+def test_few_long_rows_are_reduced_as_they_lie_and_written_as_they_are_wanted(rows: int) -> None:
+    """A softmax of few rows that lie turned: one copy turns what comes out, and no reduction is across."""
+    x = an_input(0, (6000, rows))
+    turned = movement.permute(x, axes=(1, 0))
+    powers = p.exp(p.sub(turned, spread(reduction.max(turned, axes=(1,)), (1,), turned)))
+    graph = Graph((x,), (p.div(powers, spread(reduction.sum(powers, axes=(1,)), (1,), turned)),))
+    found = reduce_in_order(graph, H200)
+    assert [node["axes"] for node in found.nodes if node.op in (reduction.max, reduction.sum)] == [(0,), (0,)]
+    assert [node.inputs[0] for node in large_permutations(found, x.type.numel)] == [x]
+    data = [some(x)]
+    torch.testing.assert_close(evaluate(found, data)[0], evaluate(graph, data)[0], rtol=1e-6, atol=1e-9)
+    assert reduce_in_order(graph).roots == graph.roots, "no kernel has rows of its own on a CPU"
+
+
+@pytest.mark.parametrize("shape", [(100, 500), (6000, 600)], ids=["short", "many"])
+def test_short_rows_and_many_are_read_across_once(shape: tuple[int, int]) -> None:
+    x = an_input(0, shape)
+    turned = movement.permute(x, axes=(1, 0))
+    graph = Graph((x,), (p.sub(turned, spread(reduction.max(turned, axes=(1,)), (1,), turned)),))
+    assert reduce_in_order(graph, H200).roots == graph.roots
+
+
+def test_what_is_computed_beside_a_value_in_order_is_left_to_both_orders() -> None:
+    """A standardization with the gradient that comes in: what the forward reduces is of one order, the rest of two."""
+    x, g = an_input(0, (6000, 40)), an_input(1, (40, 6000))
+    turned = movement.permute(x, axes=(1, 0))
+    off = p.sub(turned, spread(reduction.max(turned, axes=(1,)), (1,), turned))
+    graph = Graph((x, g), (off, reduction.sum(p.mul(off, g), axes=(1,))))
+    found = reduce_in_order(graph, H200)
+    assert next(node for node in found.nodes if node.op is reduction.max)["axes"] == (0,)
+    assert next(node for node in found.nodes if node.op is reduction.sum)["axes"] == (1,)
+    data = [some(x), some(g)]
+    for got, want in zip(evaluate(found, data), evaluate(graph, data), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("few", [False, True])
 @pytest.mark.parametrize("seed", range(60))
-def test_random_programs_keep_their_values(seed: int) -> None:
-    """Permutations, reductions and what is repeated of them, in any order; each value in float64."""
+def test_random_programs_keep_their_values(seed: int, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Permutations, reductions and what is repeated of them, in any order; each value in float64. All rows count as few
+    and long, or none do."""
+    if few:
+        monkeypatch.setattr(few_rows, "ROWS_ACROSS", 1)
+        monkeypatch.setattr(few_rows, "LONG", 1)
     rng = Random(seed)
     shape = rng.choice([(8, 9, 10), (9, 1, 12), (8, 11)])
     axes = tuple(rng.sample(range(len(shape)), len(shape)))
     x, y = (an_input(i, shape, float64) for i in range(2))
     values: list[Node] = [movement.permute(x, axes=axes)]
+    beside = an_input(2, values[0].shape, float64)
     if rng.random() < 0.3:
         values.append(movement.permute(y, axes=axes))
+    elif few and rng.random() < 0.5:
+        values.append(beside)
 
     def drawn() -> Node:
         v = rng.choice(values)
@@ -160,9 +208,9 @@ def test_random_programs_keep_their_values(seed: int) -> None:
     last = values[-1]
     ends = [reduction.sum(last, axes=(rng.randrange(last.type.ndim),)),
             movement.permute(last, axes=movement.inverse(axes)), last]
-    graph = Graph((x, y), tuple(rng.sample(ends[:2], rng.randint(1, 2)) if rng.random() < 0.8 else ends))
-    found = reduce_in_order(graph)
-    data = [some(x), some(y)]
+    graph = Graph((x, y, beside), tuple(rng.sample(ends[:2], rng.randint(1, 2)) if rng.random() < 0.8 else ends))
+    found = reduce_in_order(graph, replace(H200, multiprocessors=10_000) if few else None)
+    data = [some(x), some(y), some(beside)]
     for got, want in zip(evaluate(found, data), evaluate(graph, data), strict=True):
         assert got.shape == want.shape
         torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)

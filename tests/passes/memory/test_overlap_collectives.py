@@ -38,6 +38,9 @@ class FastGpu:
     def streams(self, product: object) -> bool:
         return False
 
+    def streams_parts(self, product: object) -> bool:
+        return False
+
     def stores_beside_sums(self, product: object) -> bool:
         return False
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from textwrap import indent
 
+from tests.tracing.step_programs import gradient_tables
 from tests.tracing.step_programs.tables import (
     BACKWARD,
     BETWEEN,
@@ -100,6 +101,14 @@ def draw_written(seed: int) -> StepProgram:
     return dataclasses.replace(found, body=body, steps=tuple(steps), written=True)
 
 
+def draw_gradients(seed: int) -> StepProgram:
+    """A step of this seed that works on the gradients that it finds: their lines in any order, optimizers' among them,
+    and what is done to gradients between the calls."""
+    chance = random.Random(f"gradients {seed}")
+    form, body = _pick(chance, FORMS), tuple(_body_on_gradients(chance))
+    return StepProgram(seed, form, body, tuple(_steps_on_gradients(chance)))
+
+
 def _pick(chance: random.Random, table: dict[str, float]) -> str:
     return chance.choices(list(table), list(table.values()))[0]
 
@@ -141,5 +150,37 @@ def _steps(chance: random.Random) -> Iterator[str]:
         parts = [_pick(chance, table) if chance.random() < 0.12 else usual
                  for table, usual in ((XS, xs), (FLAGS, flag), (MORES, more))]
         yield f"call({', '.join(filter(None, parts))})".format(i=i, k=chance.randint(1, 5))
+    yield "look()"
+    yield "note(bits(results))"
+
+
+def _body_on_gradients(chance: random.Random) -> Iterator[str]:
+    optimizer, tables = chance.choice(_OPTIMIZERS), gradient_tables
+    conditions = chance.choice((0, 0.1, 0.3))
+
+    def lines(count: int) -> Iterator[str]:
+        for _ in range(count):
+            kind = chance.choices((tables.BACKWARDS, tables.ZEROS, tables.STEPS, tables.WORK), (4, 3, 4, 4))[0]
+            text = _pick(chance, kind)
+            if chance.random() < conditions:
+                text = f"if {_pick(chance, tables.CONDITIONS)}:\n{indent(text, '    ')}"
+            yield text.format(o=optimizer, k=chance.randint(2, 3))
+    yield "out = S.net(x)\nloss = F.cross_entropy(out, y)"
+    yield from lines(chance.randint(1, 5))
+    if chance.random() < 0.25:
+        inside = "\n".join(("loss = F.cross_entropy(S.net(x), y)", *lines(chance.randint(1, 4))))
+        yield f"for _ in range({chance.randint(1, 3)}):\n{indent(inside, '    ')}"
+    yield from lines(chance.randint(0, 2))
+    yield f"return {_pick(chance, tables.RESULTS)}"
+
+
+def _steps_on_gradients(chance: random.Random) -> Iterator[str]:
+    flag = chance.choice(("", "", "", "True", "{i} % 2 == 0"))
+    events, others = chance.choice((0.0, 0.1, 0.3)), chance.choice((0, 0, 0.2))
+    for i in range(chance.randint(8, 16)):
+        if chance.random() < events:
+            yield chance.choice(gradient_tables.EVENTS).format(i=i, k=chance.randint(1, 5))
+        size = f", {chance.randint(3, 5)}" if chance.random() < others else ""
+        yield f"call({', '.join(filter(None, (f'*batch({i}{size})', flag)))})".format(i=i)
     yield "look()"
     yield "note(bits(results))"

@@ -35,7 +35,6 @@ from genesis.codegen.cuda.templates.product_choice import (
 from genesis.codegen.cuda.templates.product_lines import factor_lines, loaded_ahead, mask_of, product_lines
 from genesis.codegen.cuda.templates.streamed_matmul import (
     EXCHANGED,
-    LINE_BYTES,
     PIECE,
     Form,
     Operand,
@@ -59,7 +58,7 @@ from genesis.passes.fusion.operand_view import OperandView, operand_view
 from genesis.passes.fusion.slices import slice_view
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Slice
-from genesis.passes.product_times import TILE_ROWS
+from genesis.passes.product_times import LINE_BYTES, TILE_ROWS
 
 PRODUCTS: Final = (matmul, matmul_split_k, matmul_sum)
 
@@ -154,8 +153,9 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
 def _taken(group: Group, pairs: Sequence[tuple[OperandView, OperandView]], depths: Sequence[int], product: Product,
            gpu: GpuModel) -> Form | Tile:
     """The form that it is streamed in, or the tile that it is read by."""
-    worth = product.splits == 1 and worth_it(product.dtype, product.batch, product.rows, product.columns,
-                                             product.depth, gpu)
+    worth = worth_it(product.dtype, product.batch // product.splits, product.rows, product.columns, product.depth, gpu)
+    if product.splits > 1:  # parts are stored as they are
+        worth = worth and not group.slices and [stored_as(x).op in PRODUCTS for x in group.outputs] == [True]
     forms = streamed_forms(product, gpu) if worth else []
     if forms and _mapped(group, pairs, depths, product, forms[0].value) is None:
         forms = []
@@ -229,7 +229,8 @@ def _streamed(group: Group, node: Node, pairs: Sequence[tuple[OperandView, Opera
         tiles["out_map"] = _result(group, stored[0], columns)
     elif stored:
         memory["out"] = stored[0]
-        out = _slice_address(group, stored[0]) or "i[:, None] * columns + j[None, :]"
+        part = f"split{'.to(tl.int64)' if index64 else ''} * (rows * columns) + " if form.splits > 1 else ""
+        out = _slice_address(group, stored[0]) or f"{part}i[:, None] * columns + j[None, :]"
         lines.append(f"tl.store(out + ({out}), {value}, mask=(i[:, None] < rows) & (j[None, :] < columns))")
     maps = {**{f"{name}_map": x.map for pair, both in zip(names_of(pairs), operands, strict=True)
                for name, x in zip(pair, both, strict=True)},
@@ -244,7 +245,8 @@ def _streamed(group: Group, node: Node, pairs: Sequence[tuple[OperandView, Opera
     pointers |= {name: POINTER[x.type.dtype.name] for name, x in exchanged.items()}
     signature = {**{name: descriptor(x) for name, x in maps.items()}, **pointers, **dict.fromkeys(sizes, "i32"),
                  **dict.fromkeys(constexprs, "constexpr")}
-    name = f"streamed_{'matmul' if len(pairs) == 1 else 'matmul_sum'}" + epilogue_name(group, node)
+    kind = "matmul_split_k" if form.splits > 1 else "matmul" if len(pairs) == 1 else "matmul_sum"
+    name = f"streamed_{kind}" + epilogue_name(group, node)
     room = not (tiles or ahead or (form.groups > 1 < product.ops))  # of shared memory, and registers of two groups
     beside = _stored_beside([x for x in group.outputs if x.type.numel == node.type.numel], columns) if room else 0
     return KernelSource(

@@ -20,7 +20,7 @@ from typing import Final
 from genesis.codegen.cuda.block_sizes import block_for
 from genesis.codegen.cuda.choices import Candidate, choose, size_class
 from genesis.codegen.cuda.gpu_model import GpuModel
-from genesis.codegen.cuda.templates.streamed_matmul import FEW_TILES, Form, forms_for
+from genesis.codegen.cuda.templates.streamed_matmul import FEW_TILES, PART_FORMS, Form, forms_for
 from genesis.codegen.cuda.templates.tile import Tile
 from genesis.config import config
 from genesis.ir.place import MOST_SHARING
@@ -38,7 +38,7 @@ from genesis.passes.multiply_add_times import (
     streams_fma,
     streams_sooner,
 )
-from genesis.passes.product_times import MEASURED_AT
+from genesis.passes.product_times import MEASURED_AT, PART_TILES, part_microseconds
 
 Rule = tuple[tuple[tuple[DType, ...], int, Tile], ...]
 """Rows of (dtypes, least elements of C for each multiprocessor that gets any, tile): the first row counts of which half
@@ -104,6 +104,9 @@ and 108)."""
 BLOCK_MICROSECONDS: Final = 0.70
 """Time of a block of 128 × 256 × 64 of 16-bit operands, on a multiprocessor of `MEASURED_AT` operations a cycle."""
 
+WEIGHTS_GRADIENT: Final = "tn"
+"""Layout of products whose parts are read by pointers (`product_times.streams_parts` says why)."""
+
 IEEE_SLOWER: Final = 16
 """Times as long as on tensor cores a product of float32 takes whose bits all count."""
 
@@ -121,7 +124,7 @@ class Product:
         ops: how many are done to the sum before it is stored.
         splits: parts of the sum, each of which is one of the batches.
         unaligned: whether an operand is loaded a block ahead, into registers (`templates/product_lines.py`).
-        lines: operands whose rows begin at no multiple of a line of the L2 (`streamed_matmul.LINE_BYTES`).
+        lines: operands whose rows begin at no multiple of a line of the L2 (`product_times.LINE_BYTES`).
     """
 
     dtype: DType
@@ -177,6 +180,8 @@ def choose_product(product: Product, forms: Sequence[Candidate[Form]], gpu: GpuM
 def streamed_forms(product: Product, gpu: GpuModel) -> list[Candidate[Form]]:
     """The forms that a product of matrices can be streamed in, the fastest first; none where by pointers it is faster,
     or has too few tiles."""
+    if product.splits > 1:
+        return _forms_of_parts(product, gpu) if product.dot == "half" and product.layout != WEIGHTS_GRADIENT else []
     known = forms_for(product.dtype)
     size = hint(product.rows * product.columns)
     smallest = min((form.tile.i * form.tile.j for form in known), default=0)
@@ -203,6 +208,15 @@ def _forms_of_few(product: Product, gpu: GpuModel) -> list[Candidate[Form]]:
             time = -(-hint(product.depth) // tile.k) * (few.block + few.line * product.lines) + few.ends
             found.append(Candidate(few.form.name, few.form, time * slower))
     return sorted((x for x in found if x.microseconds < by_pointers), key=lambda candidate: candidate.microseconds)
+
+
+def _forms_of_parts(product: Product, gpu: GpuModel) -> list[Candidate[Form]]:
+    """Those of a product in parts, the fastest first."""
+    sizes, slower = (product.rows, product.columns, product.depth), MEASURED_AT / max(gpu.dot_flops, 1)
+    times = [part_microseconds(tile, sizes, product.splits, product.lines, gpu.multiprocessors) for tile in PART_TILES]
+    forms = [replace(form, splits=product.splits) for form in PART_FORMS]
+    found = [Candidate(form.name, form, time * slower) for form, time in zip(forms, times, strict=True)]
+    return sorted(found, key=lambda candidate: candidate.microseconds)
 
 
 def _streamed_microseconds(form: Form, product: Product, gpu: GpuModel) -> float:

@@ -84,15 +84,18 @@ class Stretches:
 
 
 def stretches_of(rows: Rows, results: Sequence[DType], gpu: GpuModel) -> Stretches | None:
-    """How rows are shared; None where they lie in whole vectors, are long or few, or not of words.
+    """How rows are shared; None where they lie in whole vectors, are long or few, or are no words.
 
     Args:
         results: dtypes of what is stored.
     """
     kernel, length = rows.kernel, literal_value(rows.length)
     loads = kernel.loads("xr")
-    sizes = [s.out.dtype.itemsize for s in loads] + [dtype.itemsize for dtype in results]
-    if rows.inner != 1 or length is None or length < SHORTEST or not loads or not set(sizes) <= {2, 4}:
+    read, written = [s.out.dtype.itemsize for s in loads], [dtype.itemsize for dtype in results]
+    sizes = read + written
+    if rows.inner != 1 or length is None or length < SHORTEST or not loads:
+        return None
+    if not set(read) <= {2, 4} or not set(written) <= {2, 4, 8}:
         return None
     whole = all(map(_in_vectors, loads)) and all(length * dtype.itemsize % VECTOR == 0 for dtype in results)
     if whole or any(isinstance(s, Random) for s in kernel.statements) or any(vars != "xr" for vars in _vars(rows)):
@@ -101,8 +104,8 @@ def stretches_of(rows: Rows, results: Sequence[DType], gpu: GpuModel) -> Stretch
     least = next(x for x in (1, 2, 4, 8) if all(x * length * size % VECTOR == 0 for size in sizes))
     beside = _beside(length, max(sizes))
     x = max(least, THREADS // beside)
-    loaded = sum(s.out.dtype.itemsize for s in loads)
-    while x > least and (x * length * loaded > ROOM or count < x * enough):
+    at_once = max([sum(read), *written])  # the results follow each other
+    while x > least and (_reserved(x * length * at_once) > ROOM or count < x * enough):
         x //= 2
     while x * beside < THREADS and -(-length // beside) > LEAST_STRETCH:
         beside *= 2
@@ -114,8 +117,13 @@ def stretches_of(rows: Rows, results: Sequence[DType], gpu: GpuModel) -> Stretch
         starts[s.out.name] = end
         end += x * length * s.out.dtype.itemsize
     end = max([end, *(x * length * dtype.itemsize for dtype in results)])
-    nbytes = next((size for size in RESERVED if size >= end), 0)
-    return Stretches(x, beside, each, length, starts, nbytes) if 0 < nbytes <= ROOM else None
+    nbytes = _reserved(end)
+    return Stretches(x, beside, each, length, starts, nbytes) if nbytes <= ROOM else None
+
+
+def _reserved(nbytes: int) -> int:
+    """Bytes of shared memory that a program asks for, which needs so many; more than `ROOM` where none are enough."""
+    return next((size for size in RESERVED if size >= nbytes), ROOM + 1)
 
 
 def _beside(length: int, size: int) -> int:

@@ -10,6 +10,9 @@ order. Each holds tiles of 64 rows, one for a group of warps, and lets those of 
                    lse and Δ
 
 P and dS go from registers to the tensor cores: in both kernels they are left operands as they come.
+
+Of heads above 128 a group's registers have no room for both dk and dv of 64 rows. There the two groups hold the same
+rows and share the products: one makes Sᵀ, P and dv, the other dPᵀ, dS and dk, and gets P through shared memory.
 """
 
 from __future__ import annotations
@@ -47,7 +50,9 @@ class BackwardForm:
         stages: such tiles in shared memory.
         held: tiles in shared memory that a group holds: with two the next comes while one is worked on.
         in_registers: whether held rows are left operands from registers, which shared memory is not read for.
-        ahead: whether dk of a tile is added beside the next tile's scores; dq always is.
+        ahead: whether dk or dq of a tile is added beside the next tile's scores, and not before them.
+        values: tiles of v in shared memory that pass by dq; 0: as many as of k, which are needed for longer.
+        by_role: whether two groups hold the same rows, one for dv and the other for dk.
     """
 
     groups: int
@@ -56,13 +61,23 @@ class BackwardForm:
     held: int
     in_registers: bool = False
     ahead: bool = False
+    values: int = 0
+    by_role: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows that a program holds."""
+        return ROWS if self.by_role else ROWS * self.groups
 
 
 BACKWARD_FORMS: Final[dict[str, tuple[tuple[int, BackwardForm], ...]]] = {
     # op → (largest head size, form): the first row that fits.
-    "flash_attention_dq": ((64, BackwardForm(2, 128, 3, 2)), (128, BackwardForm(2, 64, 3, 2))),
-    "flash_attention_dkv": ((64, BackwardForm(2, 64, 4, 2, ahead=True)), (128, BackwardForm(2, 64, 2, 2))),
+    "flash_attention_dq": ((64, BackwardForm(2, 128, 3, 2, ahead=True)), (128, BackwardForm(2, 64, 3, 2, ahead=True)),
+                           (256, BackwardForm(2, 64, 2, 1, values=1))),
+    "flash_attention_dkv": ((64, BackwardForm(2, 64, 4, 2, ahead=True)), (128, BackwardForm(2, 64, 2, 2)),
+                            (256, BackwardForm(2, 64, 2, 1, by_role=True))),
 }
+
 
 def backward_form(a: Attention) -> BackwardForm:
     """The form for an op and its head size."""
@@ -103,7 +118,9 @@ def backward_refusal(a: Attention, gpu: GpuModel) -> str | None:
         return "only one of two gradients is wanted"
     form = backward_form(a)
     rows, batches = (a.keys, a.batch // a.shared) if by_keys(a) else (a.queries, a.batch)
-    tiles = -(-hint(rows) // (ROWS * form.groups)) * hint(batches)
+    tiles = -(-hint(rows) // form.rows) * hint(batches)
+    if form.by_role:  # few of them are sooner made than by pointers, too, whose tiles of 32 keys no wgmma multiplies
+        tiles = max(tiles, gpu.multiprocessors)
     found, nbytes = refused(a, gpu, tiles, block_rows(a), results(a)), backward_shared_bytes(a)
     if found is None and nbytes > gpu.block_shared_memory:
         return f"{nbytes} bytes of shared memory are more than {gpu.block_shared_memory}"
@@ -113,8 +130,9 @@ def backward_refusal(a: Attention, gpu: GpuModel) -> str | None:
 def backward_shared_bytes(a: Attention) -> int:
     """What a program has in shared memory."""
     form = backward_form(a)
-    rows = 2 * ROWS * form.groups * form.held + 2 * form.stages * form.passing
-    return 2 * a.padded_head * rows + (8 * form.stages * form.passing if by_keys(a) else 0) + 1024
+    rows = 2 * form.rows * form.held + (form.stages + (form.values or form.stages)) * form.passing
+    handed = 4 * form.stages * ROWS * form.passing if form.by_role else 0
+    return 2 * a.padded_head * rows + (8 * form.stages * form.passing if by_keys(a) else 0) + handed + 1024
 
 
 def heads_together(a: Attention) -> int:

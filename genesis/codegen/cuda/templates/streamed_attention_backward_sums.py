@@ -32,10 +32,11 @@ def sums(a: Attention, form: BackwardForm, tile: list[str]) -> list[str]:
         *([left] if form.in_registers else []),
         *result_layouts(a),
         f"nothing = tl.zeros([{ROWS}, T], tl.float32, wide)",
-        *multiplying("keys" if by_keys(a) else "queries", ROWS * form.groups, [
+        *multiplying("keys" if by_keys(a) else "queries", form.rows, [
             *tile,
             f"block = turn % HELD * {form.groups} + GROUP",
-            *(_sums_by_keys(a, form) if by_keys(a) else _sums_by_queries(a, form)),
+            *(_sums_by_role(a) if form.by_role else _sums_by_keys(a, form) if by_keys(a)
+              else _sums_by_queries(a, form)),
             "turn += 1",
             *TOLD_NEXT])]
 
@@ -91,14 +92,17 @@ def _stored(a: Attention, sums: str, block: str, factor: float | None) -> list[s
 
 def _sums_by_queries(a: Attention, form: BackwardForm) -> list[str]:
     """dq of a tile. The scores of the next tile of keys and the products with this one's keys run one after the other,
-    so that exponentials are made beside the latter."""
-    scale, rows = a.scale * LOG2_E, ROWS * form.groups
+    so that exponentials are made beside the latter; or, where there is no room for a third tile of keys, the other way
+    round, beside the products with values."""
+    scale, rows = a.scale * LOG2_E, form.rows
     count = len(parts_of(a.head))
     at = f"{batch_number(a)} * queries + i"
     seen = [*(["(j < keys)[None, :]"] if gcd(a.keys, form.passing) != form.passing else []),
             *(["(j[None, :] <= i[:, None])"] if a.causal else [])]
     skips = a.causal and form.passing < rows
-    skipped = [f"mine = tl.minimum(tl.cdiv(row + {ROWS}, T), last)", *let_go()]
+    stages = "VALUES" if form.values else "STAGES"
+    old, new, parity = ("v_old", "v_new", "v_parity") if form.values else ("old", "new", "parity")
+    skipped = [f"mine = tl.minimum(tl.cdiv(row + {ROWS}, T), last)", *let_go(stages)]
     to_scores = "to_scores = (p * (to_p - delta_row[:, None])).to(q_map.dtype)"
     return [
         f"row = tile * {rows} + GROUP * {ROWS}",
@@ -108,33 +112,39 @@ def _sums_by_queries(a: Attention, form: BackwardForm) -> list[str]:
         *_zeros(a, "dq"),
         *(skipped if skips else ["mine = last"]),
         "old = count % STAGES",
+        *([f"{old} = count % VALUES"] if form.values else []),
         *_held(a, form),
         "mbarrier.wait(k_full.index(old), (count // STAGES) & 1)",
         *_scores(a, form, "scores", "q", "k", "old"),
-        "mbarrier.wait(v_full.index(old), (count // STAGES) & 1)",
-        *_scores(a, form, "to_p", "g", "v", "old"),
+        f"mbarrier.wait(v_full.index({old}), (count // {stages}) & 1)",
+        *_scores(a, form, "to_p", "g", "v", old),
         _ended(["scores"], count),
         f"p = tl.exp2(tl.fma(scores, {scale}, -lse_row[:, None]))",
         *(["j = (mine - 1) * T + tl.arange(0, T, layout=tl.SliceLayout(0, wide))",
            f"p = tl.where({' & '.join(seen)}, p, 0.0)"] if seen else []),
         _ended(["to_p"]),
-        "mbarrier.arrive(v_empty.index(old), count=1)",
+        f"mbarrier.arrive(v_empty.index({old}), count=1)",
         to_scores,
         "for step in range(1, mine):",
         *indented([
             "old = count % STAGES",
             "new = (count + 1) % STAGES",
             "parity = ((count + 1) // STAGES) & 1",
+            *([f"{new} = (count + 1) % VALUES", f"{parity} = ((count + 1) // VALUES) & 1"] if form.values else []),
+            *([] if form.ahead else _added(a, "dq", "to_scores", "k", "old")),
             "mbarrier.wait(k_full.index(new), parity)",
             *_scores(a, form, "next_scores", "q", "k", "new"),
-            *_added(a, "dq", "to_scores", "k", "old"),
-            "mbarrier.wait(v_full.index(new), parity)",
-            *_scores(a, form, "next_to_p", "g", "v", "new"),
-            f"scores = warpgroup_mma_wait({2 * count}, deps=(next_scores,))",
+            *(_added(a, "dq", "to_scores", "k", "old") if form.ahead else []),
+            f"mbarrier.wait(v_full.index({new}), {parity})",
+            *_scores(a, form, "next_to_p", "g", "v", new),
+            *([] if form.ahead else [_ended(_all(a, "dq"), 2 * count), "mbarrier.arrive(k_empty.index(old), count=1)"]),
+            f"scores = warpgroup_mma_wait({(2 if form.ahead else 1) * count}, deps=(next_scores,))",
             f"p = tl.exp2(tl.fma(scores, {scale}, -lse_row[:, None]))",
-            f"{', '.join(_all(a, 'dq'))}, to_p = warpgroup_mma_wait(0, deps=({', '.join(_all(a, 'dq'))}, next_to_p))",
-            "mbarrier.arrive(k_empty.index(old), count=1)",
-            "mbarrier.arrive(v_empty.index(new), count=1)",
+            *([f"{', '.join(_all(a, 'dq'))}, to_p = "
+               f"warpgroup_mma_wait(0, deps=({', '.join(_all(a, 'dq'))}, next_to_p))",
+               "mbarrier.arrive(k_empty.index(old), count=1)"] if form.ahead
+              else ["to_p = warpgroup_mma_wait(0, deps=(next_to_p,))"]),
+            f"mbarrier.arrive(v_empty.index({new}), count=1)",
             to_scores,
             "count += 1"]),
         "old = count % STAGES",
@@ -149,7 +159,7 @@ def _sums_by_queries(a: Attention, form: BackwardForm) -> list[str]:
 
 def _sums_by_keys(a: Attention, form: BackwardForm) -> list[str]:
     """dk and dv of a tile: for each head of queries that shares the keys, the tiles that see them."""
-    rows = ROWS * form.groups
+    rows = form.rows
     unseen = [
         "for step in range(first, own):",
         *(f"    mbarrier.wait({x}_full.index(count % STAGES), (count // STAGES) & 1)" for x in ("q", "g", "rows")),
@@ -167,6 +177,89 @@ def _sums_by_keys(a: Attention, form: BackwardForm) -> list[str]:
         *_stored(a, "dv", "v_block", None),
         "tma.store_wait(0)",
         "mbarrier.arrive(held_empty.index(block), count=1)"]
+
+
+def _sums_by_role(a: Attention) -> list[str]:
+    """dk and dv of a tile that two groups hold: the first makes probabilities and dv, the other dk."""
+    return [
+        f"column = tile * {ROWS}",
+        f"own = {'tl.minimum(tile, last)' if a.causal else 0}",
+        "mbarrier.wait(held_full.index(block), (turn // HELD) & 1)",
+        "if GROUP == 0:", *indented(_role(a, "k", "dv", "g", None, _first_role(a), "scores", "q")),
+        "else:", *indented(_role(a, "v", "dk", "q", a.scale, _second_role(a), "to_p", "g"))]
+
+
+def _role(a: Attention, held_one: str, sums: str, added: str, factor: float | None, made: list[str], scores: str,
+          passing_one: str) -> list[str]:
+    """A group's tile: the product of what it holds with the next tile that passes by follows the one with this tile,
+    so that the tensor cores have work while the other group makes what it multiplies next.
+
+    Args:
+        sums: the gradient that it makes, of what is `added` and the factor that it makes of `scores` by the lines
+            `made`; `passing_one` is what it multiplies `held_one` with for these.
+    """
+    count = len(parts_of(a.head))
+    begun = [f"next_scores = warpgroup_mma({held_one}_block{part_of(a, part)}, {passing_one}_blocks.index({{0}})"
+             f"{part_of(a, part)}.permute((1, 0)), {'next_scores' if n else 'nothing, use_acc=False'}, is_async=True)"
+             for n, part in enumerate(parts_of(a.head))]
+
+    def asked(stage: str, number: str) -> list[str]:
+        return [f"mbarrier.wait({passing_one}_full.index({stage}), ({number} // STAGES) & 1)",
+                *(line.format(stage) for line in begun)]
+
+    this = [*made, f"mbarrier.wait({added}_full.index(old), (count // STAGES) & 1)",
+            *_added(a, sums, "factor", added, "old")]
+    walk = [
+        "old = count % STAGES",
+        *asked("old", "count"),
+        f"{scores} = warpgroup_mma_wait(0, deps=(next_scores,))",
+        *(_diagonal() if a.causal and scores == "scores" else []),
+        "for step in range(own + 1, last):",
+        *indented(["old = count % STAGES", *this, "new = (count + 1) % STAGES", *asked("new", "(count + 1)"),
+                   _ended(_all(a, sums), count),
+                   "mbarrier.arrive(empty.index(old), count=1)",
+                   f"{scores} = warpgroup_mma_wait(0, deps=(next_scores,))",
+                   "count += 1"]),
+        "old = count % STAGES",
+        *this,
+        _ended(_all(a, sums)),
+        "mbarrier.arrive(empty.index(old), count=1)",
+        "count += 1"]
+    head = ["if own < last:", *indented(walk)] if a.causal else walk
+    return [
+        f"{held_one}_block = {held_one}_blocks.index(turn % HELD)",
+        *_zeros(a, sums),
+        *([f"for head in range({a.shared}):", *indented(head)] if a.shared > 1 else head),
+        *_stored(a, sums, f"{held_one}_block", factor),
+        "tma.store_wait(0)",
+        "mbarrier.arrive(held_empty.index(block), count=1)"]
+
+
+def _diagonal() -> list[str]:
+    """Lines that leave out the scores of queries before their keys, in the first tile of a head."""
+    return [f"j = column + tl.arange(0, {ROWS}, layout=tl.SliceLayout(1, wide))",
+            "i = own * T + tl.arange(0, T, layout=tl.SliceLayout(0, wide))",
+            "ahead = tl.minimum(i.to(tl.float32)[None, :] - j.to(tl.float32)[:, None], 0.0)",
+            "scores = tl.fma(ahead, 3e38, scores)"]  # the forward says why by arithmetic
+
+
+def _first_role(a: Attention) -> list[str]:
+    """Lines that make probabilities of scores, and hand them over."""
+    return ["mbarrier.wait(rows_full.index(old), (count // STAGES) & 1)",
+            "lse_row = lse_rows.index(old).load(tl.SliceLayout(0, wide))",
+            f"p = tl.exp2(tl.fma(scores, {a.scale * LOG2_E}, lse_row[None, :]))",
+            "p_blocks.index(old).store(in_order(p))",
+            "mbarrier.arrive(p_full.index(old), count=1)",
+            "factor = p.to(q_map.dtype)"]
+
+
+def _second_role(a: Attention) -> list[str]:
+    """Lines that make the scores' gradients of the probabilities that were handed over."""
+    return ["mbarrier.wait(rows_full.index(old), (count // STAGES) & 1)",
+            "delta_row = delta_rows.index(old).load(tl.SliceLayout(0, wide))",
+            "mbarrier.wait(p_full.index(old), (count // STAGES) & 1)",
+            "p = as_tile(p_blocks.index(old).load(in_order(nothing).type.layout), nothing)",
+            "factor = (p * (to_p + delta_row[None, :])).to(q_map.dtype)"]
 
 
 def _walk(a: Attention, form: BackwardForm) -> list[str]:

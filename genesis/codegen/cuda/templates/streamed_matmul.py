@@ -26,6 +26,7 @@ from genesis.ir.sym_int import hint
 from genesis.ir.types import Device, DType, bfloat16, float16, float32, int32, tensor_type
 from genesis.passes.fusion.operand_view import OperandView
 from genesis.passes.multiply_add_times import STREAMED
+from genesis.passes.product_times import BLOCK, PART_TILES
 
 DTYPES: Final = (float16, bfloat16)
 
@@ -120,6 +121,7 @@ class Form:
         for_each: likewise, for each op that is done to the sum before it is stored.
         sharing: likewise, what handing over a part takes, once for each program.
         fma: whether it sums up by multiply-adds, whose bits all count, and not on tensor cores.
+        splits: parts of the inner dimension, each of which has a result of its own.
     """
 
     tile: Tile
@@ -130,6 +132,7 @@ class Form:
     for_each: int
     sharing: int = 0
     fma: bool = False
+    splits: int = 1
 
     @property
     def name(self) -> str:
@@ -183,9 +186,13 @@ FEW_TILES: Final = (FewTiles(Form(Tile(64, 64, 64, 4, 12), 1, False, 1.0, 0, 0),
 beside 2 µs of a launch): a multiprocessor reads 100 to 130 KB from the L2 in a microsecond. By pointers a block takes
 0.23 and 0.35 µs."""
 
-LINE_BYTES: Final = 128
-"""What the L2 gives at once: rows of a block that begin elsewhere are in one more of these."""
+UNDER_WAY: Final = 192 << 10
+"""Bytes of shared memory for the blocks of a product in parts, whose results need none."""
 
+PART_FORMS: Final = tuple(
+    Form(Tile(x.rows, x.columns, BLOCK, 8 if x.columns > 128 else 4,
+              UNDER_WAY // (2 * BLOCK * (x.rows + x.columns))), 1, False, 1.0, 0, 0) for x in PART_TILES)
+"""How the kernels of products in parts are made: one group, as many blocks under way as there is room for."""
 
 def forms_for(dtype: DType) -> tuple[Form, ...]:
     """The forms of products of a dtype."""
@@ -217,6 +224,11 @@ def program_lines(sums: list[str], ends: list[str], form: Form, group: str = "0"
     begin = ["tiles_i, tiles_j = tl.cdiv(rows, I), tl.cdiv(columns, J)",
              "tiles, steps = tiles_i * tiles_j, tl.cdiv(depth, K)"]
     if not form.shared:
+        if form.splits > 1:
+            return [*begin, f"for number in range(tl.program_id(0), tiles * {form.splits}, PROGRAMS):",
+                    *indented(["split, tile = number // tiles, number % tiles", *place,
+                               f"low = split * steps // {form.splits} * K",
+                               f"high = (split + 1) * steps // {form.splits} * K", *sums, *ends])]
         each = 1 if group == "0" else form.groups
         return [*begin, f"for tile in range(tl.program_id(0) + {group} * PROGRAMS, tiles, {each} * PROGRAMS):",
                 *indented([*place, "low, high = 0, depth", *sums, *ends])]

@@ -90,7 +90,8 @@ def gluon_module(name: str, signature: dict[str, str], pairs: Pairs, dtype: DTyp
         f"    {[tile.num_warps] * (groups - 1) + [LOADING_WARPS]}, "
         f"{[TURN_REGISTERS] * (groups - 1) + [LOADING_REGISTERS]})"]
     products = _products(a, b, dtype, lines, index64, form, result is not None, ahead, beside)
-    sharing = "\n\n".join((*((AS_IT_LIES,) if form.fma else (ORDER, _LAYOUTS)), HAND_OVER)) if form.shared else ""
+    layouts = (AS_IT_LIES,) if form.fma else (ORDER, _PLACES, LAID_LIKE)
+    sharing = "\n\n".join((*layouts, HAND_OVER)) if form.shared else ""
     stores = _put(tile.j // PIECE) if result else ""
     parts = (PLACE, pieces_function(tile.j), stores, sharing, prelude_for("\n".join(lines)),
              _function("loads", f"{shared}, {SIZES}{given}", _loads(pairs, form)),
@@ -211,12 +212,13 @@ def places_of(values):
 """
 """A tile's elements in exchange memory as in the tile: threads that are neighbours have neighbours."""
 
-_LAYOUTS: Final = """@triton.jit
+_PLACES: Final = """@triton.jit
 def places_of(values):
     return tl.arange(0, values.shape[0], layout=values.type.layout)
+"""
 
-
-@triton.jit
+LAID_LIKE: Final = """@triton.jit
 def laid_like(value, other):
     return tl.convert_layout(value, other.type.layout, assert_trivial=True)
 """
+"""A value that each thread has the same elements of as of another, in its layout."""

@@ -106,12 +106,12 @@ def multiplying(axis: str, rows: int, tile: list[str]) -> list[str]:
             "while program < programs:", *indented([*tile, "program = following"])]
 
 
-def let_go() -> list[str]:
-    """Lines that let go tiles of keys and values that only other groups see."""
+def let_go(values: str = "STAGES") -> list[str]:
+    """Lines that let go tiles of keys and values that only other groups see; `values`: how many of these there are."""
     return ["for step in range(mine, last):",
-            *(f"    {line}" for x in "kv" for line in (
-                f"mbarrier.wait({x}_full.index(count % STAGES), (count // STAGES) & 1)",
-                f"mbarrier.arrive({x}_empty.index(count % STAGES), count=1)")),
+            *(f"    {line}" for x, stages in (("k", "STAGES"), ("v", values)) for line in (
+                f"mbarrier.wait({x}_full.index(count % {stages}), (count // {stages}) & 1)",
+                f"mbarrier.arrive({x}_empty.index(count % {stages}), count=1)")),
             "    count += 1"]
 
 
