@@ -56,8 +56,8 @@ WIDEST_BLOCK: Final = 1024
 ROWS_OF_SPREADS: Final = 256
 """Rows below which there are fewer splits of squares or exponentials around a number of the split's own: its lanes are
 put together at its end (H200: std of 10,624 rows of 832 float16 in 528 splits of 21 rows 48.9 µs, torch.compile 19; of
-25,480 rows of 635 float32 in 528 of 49, two rounds of loads each, 37.3 and 11.8 for what they give, 20 and 4
-reckoned)."""
+25,480 rows of 635 float32 in 528 of 49, two rounds of loads each, 37.3 and 11.8 for what they give, 23.4 and 6.6 in
+132)."""
 
 NEARLY_ALL: Final = (32, 33)
 """(numerator, denominator): multiprocessors in use that count as all. 8192 columns in blocks of 64 use 128 of an

@@ -77,9 +77,9 @@ def test_a_size_has_a_type_that_holds_it() -> None:
 
 
 WIDE = {
-    "rows added, looked for": ("index_add", (4, 20_000_000), (300,)),
+    "rows added, looked for": ("index_add", (4, 40_000_000), (300,)),
     "long rows added, looked for": ("index_add", (4, 300_000_000), (3,)),
-    "rows added by blocks of the index": ("index_add", (4, 20_000_000), (3000,)),
+    "rows added by blocks of the index": ("index_add", (4, 40_000_000), (3000,)),
     "rows written": ("index_copy", (4, 70_000_000), (2,)),
 }
 """Writes whose rows are shared by more programs than CUDA has along a grid's second dimension."""

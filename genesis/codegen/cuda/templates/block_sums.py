@@ -51,18 +51,19 @@ SHARE_ELEMENTS: Final = 1 << 17
 WIDEST_BYTES: Final = 2048
 """Maximum bytes of a program's sums of a wide row: with 16 of them five programs are on a multiprocessor. To find its
 hits takes a program longer than to add their rows, so that the 300 columns of a row in two programs, of which one has
-256 and the other 44, take twice the time of one (H200, 32,116 of bfloat16[16058, 300] 41.6 µs, 22 predicted so)."""
+256 and the other 44, take twice the time of one (H200, 32,116 of bfloat16[16058, 300] 41.6 and 21.3 µs)."""
 
 FEW_SINGLES: Final = 16
 """Hits of a program up to which rows of odd lengths are as wide: of more, eight at once, elements that come one by one
-have no room (H200, 4096 of bfloat16[20639, 967] in four programs for 16 rows 85.5 µs; 45 reckoned in two)."""
+have no room (H200, 4096 of bfloat16[20639, 967] with the look-up 95 µs in four programs for 16 rows, 47 in two)."""
 
 EACH_SINGLE: Final = 8
 """Elements of such rows that a thread takes at a time where sums begin and end: each has an address of its own."""
 
 MOST_BESIDE: Final = 4
 """Maximum neighbouring columns of a thread: of eight rows with eight each there is no room for what is loaded and where
-it goes (H200, 39,354 of float16[3928, 300]: 107 instructions that move registers to memory and back, 72 µs)."""
+it goes (H200, 39,354 of float16[3928, 300] with their look-up, 107 instructions that move registers to memory and back:
+87.0 µs, and 32.1 so)."""
 
 ROUNDS: Final = 16
 """Minimum rounds of hits of wide rows, of 1.2 µs each, that a share takes if all its positions hit one program's."""
