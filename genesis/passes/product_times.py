@@ -88,6 +88,11 @@ PART_TILES: Final = (PartTile(64, 64, 0.166, 3.0), PartTile(64, 128, 0.188, 3.0)
 """An H200 (2026-11-30, 12 products, operands from memory) took 0.77 to 1.2 of what these say: 768 × 16384 × 768 34.5 µs
 in three parts of 128 × 128 (61.8 unsplit, cuBLAS 36.3), 272 × 7736 × 2464 34.4 in four of 128 × 256 (60, 25.5)."""
 
+MOST_PARTS: Final = 6
+"""Most parts whose blocks the copy engine brings. More have so few blocks each that its way to the first one counts
+(H200, µs: 136 × 8328 × 216 in 18 such parts 14.8, in 16 by pointers 7.7; 240 × 2112 × 160 5.6 in seven, 4.8 in
+eight)."""
+
 BROUGHT: Final = 16e6
 """Bytes a microsecond that the L2 gives all multiprocessors, whose rows are whole lines."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Final
 
 from genesis.ir.graph import Graph, rewrite
@@ -23,6 +24,7 @@ from genesis.passes.gpu import Gpu
 from genesis.passes.product_times import (
     BLOCK,
     KINDS,
+    MOST_PARTS,
     kind_of,
     parts_microseconds,
     product_microseconds,
@@ -56,7 +58,7 @@ cache, and with both gradients more than twice as long as torch's)."""
 
 PART_GAIN: Final = 0.85
 """The same of 16-bit products whose parts the copy engine brings: few tiles over a long sum (H200, alone: 0.56 to 0.83
-of the unsplit time in nine products)."""
+of the unsplit time in nine products). Few parts of many elements each: others are sooner made by pointers."""
 
 SHORTEST_PART: Final = 4 * BLOCK
 """Minimum elements of such a part."""
@@ -98,12 +100,19 @@ def _total(parts: Node) -> Node:
 
 def _split_count(node: Node, gpu: Gpu) -> int:
     """The fewest splits whose hint is as good as the best; 1 where splitting gains too little."""
+    by_pointers = _fewest(node, gpu, _microseconds, MOST_SPLITS, SHORTEST_SPLIT,
+                          LONG_GAIN if kind_of(node) == "ieee" else GAIN)
+    if by_pointers > 1 or not streams_parts(node, gpu):
+        return by_pointers
+    return _fewest(node, gpu, parts_microseconds, MOST_PARTS, SHORTEST_PART, PART_GAIN)
+
+
+def _fewest(node: Node, gpu: Gpu, microseconds: Callable[[Node, int, Gpu], float], most: int, shortest: int,
+            gain: float) -> int:
+    """The fewest of at most so many splits, of at least so many elements each, by their estimated time."""
     depth = hint(node.inputs[0].type.shape[-1])
-    streams = streams_parts(node, gpu)
-    shortest, of = (SHORTEST_PART, parts_microseconds) if streams else (SHORTEST_SPLIT, _microseconds)
-    times = {splits: of(node, splits, gpu) for splits in range(1, min(MOST_SPLITS, depth // shortest) + 1)}
+    times = {splits: microseconds(node, splits, gpu) for splits in range(1, min(most, depth // shortest) + 1)}
     best = min(times.values(), default=0.0)
-    gain = PART_GAIN if streams else LONG_GAIN if kind_of(node) == "ieee" else GAIN
     wanted = SAME_TIME * best if best <= gain * times.get(1, 0.0) else math.inf
     return next((splits for splits, time in times.items() if time <= wanted), 1)
 

@@ -104,17 +104,19 @@ def test_products_of_few_programs_have_many_blocks_under_way(shape: tuple[int, i
 @pytest.mark.parametrize("layout", ["nn", "nt"])
 def test_few_rows_are_the_columns_of_what_tensor_cores_multiply(layout: str) -> None:
     """Hopper's take 64 rows at least, and any 8 columns: 8 rows of 4096 with 14336 columns took 41.8 µs (H200; the
-    copy rate 27.8), and are read 256 bytes at a time."""
+    copy rate 27.8), and are read 256 bytes at a time where a multiprocessor has two such tiles."""
     inputs, node = product(8, 4096, 14336, bfloat16, layout)
     kernel, = (emit(group) for group in fuse(Graph(inputs, (node,))).groups)
-    assert (kernel.constexprs, kernel.num_stages) == ({"I": 16, "J": 64, "K": 128}, 6)
+    assert (kernel.constexprs, kernel.num_stages) == ({"I": 16, "J": 128, "K": 64}, 6)
     text = ptx_of(kernel)
     assert "wgmma.mma_async" in text and "mma.sync" not in text
     inputs, node = product(5, 136, 520, bfloat16, layout)
     assert "total = tl.trans(total)" in emit(check(inputs, node).groups[0]).source
-    inputs, node = product(64, 512, 14336, bfloat16, layout)
-    kernel, = (emit(group) for group in fuse(Graph(inputs, (node,))).groups)
-    assert kernel.constexprs == {"I": 64, "J": 64, "K": 128} and "tl.trans" not in kernel.source
+    for rows, columns, tile in ((64, 14336, (64, 128, 64)), (8, 28672, (16, 64, 128)), (64, 8192, (64, 64, 128))):
+        inputs, node = product(rows, 512, columns, bfloat16, layout)
+        kernel, = (emit(group) for group in fuse(Graph(inputs, (node,))).groups)
+        assert tuple(kernel.constexprs[x] for x in "IJK") == tile
+        assert ("tl.trans(total)" in kernel.source) == (rows == 8)
 
 
 def test_a_narrow_operand_is_on_its_way_while_the_block_before_is_multiplied() -> None:

@@ -178,7 +178,7 @@ def test_programs_share_the_sums_of_tiles(only_form: Callable[[Form], None], mon
 
 
 @pytest.mark.parametrize("turned", [(False, False), (False, True), (True, True)])
-@pytest.mark.parametrize("splits", [2, 3, 7])
+@pytest.mark.parametrize("splits", [2, 3, 5])
 def test_each_split_of_a_sum_has_a_matrix_of_its_own(monkeypatch: pytest.MonkeyPatch, splits: int,
                                                      turned: tuple[bool, bool]) -> None:
     monkeypatch.setattr(product_choice, "PART_TILES", streamed_matmul.PART_TILES[splits % 4:])

@@ -42,7 +42,7 @@ def test_few_tiles_are_spread_over_the_gpu() -> None:
 
 
 @pytest.mark.parametrize(("rows", "depth", "columns", "turned", "splits"), [
-    (136, 3864, 560, False, 7), (304, 5376, 640, True, 5), (512, 3800, 400, False, 5), (272, 7736, 2464, False, 3),
+    (136, 3864, 560, False, 4), (304, 5376, 640, True, 5), (512, 3800, 400, False, 5), (272, 7736, 2464, False, 3),
     (1024, 768, 768, True, 1), (2416, 6032, 544, False, 1), (4096, 4096, 4096, False, 1)])
 def test_parts_whose_blocks_the_copy_engine_brings(rows: int, depth: int, columns: int, turned: bool,
                                                    splits: int) -> None:

@@ -38,7 +38,7 @@ from genesis.passes.multiply_add_times import (
     streams_fma,
     streams_sooner,
 )
-from genesis.passes.product_times import MEASURED_AT, PART_TILES, part_microseconds
+from genesis.passes.product_times import MEASURED_AT, MOST_PARTS, PART_TILES, part_microseconds
 
 Rule = tuple[tuple[tuple[DType, ...], int, Tile], ...]
 """Rows of (dtypes, least elements of C for each multiprocessor that gets any, tile): the first row counts of which half
@@ -100,6 +100,11 @@ FLAT_TILE: Final = Tile(64, 64, 128, 4, 6)
 bytes at a time (H200, µs, beside 64 × 64 × 64 with 7 blocks under way and cuBLAS: 8 × 4096 × 14336 31.1, 43.2 and 31.3,
 16 rows 30.8, 43.2 and 31.8, 64 rows 33.6, 34.0 and 35.1, 40 × 2048 × 8192 8.3, 9.3 and 18.5; 8 × 8192 × 28672 109, 111
 and 108)."""
+
+FLAT_ONCE: Final = Tile(64, 128, 64, 4, 6)
+"""The same where each multiprocessor has one at most (H200, µs, beside `FLAT_TILE` and cuBLAS: 8 × 4096 × 14336 30.0,
+31.0 and 30.9, 64 rows 33.3, 34.0 and 34.0, 16 × 4096 × 11008 24.7, 26.1 and 25.3; but of two rounds, 8 × 8192 × 28672,
+120, 110 and 119)."""
 
 BLOCK_MICROSECONDS: Final = 0.70
 """Time of a block of 128 × 256 × 64 of 16-bit operands, on a multiprocessor of `MEASURED_AT` operations a cycle."""
@@ -181,7 +186,8 @@ def streamed_forms(product: Product, gpu: GpuModel) -> list[Candidate[Form]]:
     """The forms that a product of matrices can be streamed in, the fastest first; none where by pointers it is faster,
     or has too few tiles."""
     if product.splits > 1:
-        return _forms_of_parts(product, gpu) if product.dot == "half" and product.layout != WEIGHTS_GRADIENT else []
+        streams = product.dot == "half" and product.splits <= MOST_PARTS and product.layout != WEIGHTS_GRADIENT
+        return _forms_of_parts(product, gpu) if streams else []
     known = forms_for(product.dtype)
     size = hint(product.rows * product.columns)
     smallest = min((form.tile.i * form.tile.j for form in known), default=0)
@@ -268,9 +274,11 @@ def _by_rule(product: Product, gpu: GpuModel) -> Tile:
                 and size >= least * enough and not (product.unaligned and tile in NOT_AHEAD))
     if product.dtype is float32 or product.unaligned or product.splits > 1 or tile.i * tile.j > DEEP:
         return tile
-    if _is_flat(product) and hint(product.depth) >= FLAT_TILE.k * FLAT_TILE.num_stages // 2 and not _narrower(
-            FLAT_TILE, product, gpu):
-        return FLAT_TILE
+    if _is_flat(product) and hint(product.depth) >= FLAT_TILE.k * FLAT_TILE.num_stages // 2:
+        once = -(-hint(product.columns) // FLAT_ONCE.j) * hint(product.batch) <= gpu.multiprocessors
+        for flat in (FLAT_ONCE, FLAT_TILE) if once else (FLAT_TILE,):
+            if not _narrower(flat, product, gpu):
+                return flat
     return _with_blocks_under_way(tile, product, gpu)
 
 
