@@ -115,7 +115,8 @@ def main() -> None:
         with idle_gpu():
             print(json.dumps(told(given.loop, given.steps, given.child)))
         return
-    print("| loop | plans from disk: ms, for 100 launches | filled in | compiled | compiled without the disk | memory |")
+    columns = "plans from disk: ms, for 100 launches", "filled in", "compiled", "compiled without the disk", "memory"
+    print(f"| loop | {' | '.join(columns)} |")
     print("|---|---|---|---|---|---|")
     for name in [given.loop] if given.loop else LOOPS:
         print(row(name, given.steps), flush=True)
