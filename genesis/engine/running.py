@@ -143,8 +143,8 @@ def _execute(flush: Flush, record: Record) -> None:
 
 def begun(record: Record, compiled: Compiled, memories: Sequence[Memory], calls: Sequence[Callable[[], object]],
           told: list[Change]) -> Iterable[Callable[[], object]]:
-    """The calls, to be made once. Of several the record tells how far they got, until `told` is."""
-    if len(calls) < 2:
+    """The calls, to be made once. Of several that may fail the record tells how far they got, until `told` is."""
+    if len(calls) < 2 or not hasattr(compiled.executor, "owing"):
         return calls
     told.append((setattr, record, "begun", None))
     record.begun = noted = Begun(compiled, memories, calls, told)

@@ -14,9 +14,12 @@ import pytest
 import genesis
 from genesis import nn, optim, profiler
 from genesis.engine import interruption, running
+from genesis.engine.backends import FakeCUDABackend
 from genesis.runtime.cuda import executor
 from genesis.runtime.cuda.driver import DriverError, DriverOutOfMemory
+from genesis.runtime.cuda.owed_launches import owed_launches
 from genesis.runtime.fake_cuda.driver import HostDriver
+from tests.sweeping import by_default
 
 from .compare import array, numbers
 
@@ -130,6 +133,7 @@ def states(name: str) -> list[list[np.ndarray]]:
     return found
 
 
+@by_default("writes-*", "*-one by one", "compiled step-profile")
 @pytest.mark.parametrize("way", ["graphs", "one by one", "blocking", "profile"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_launch_is_refused_once(
@@ -243,3 +247,16 @@ def test_an_interrupt_behind_the_refusal(refusing: Refusing, monkeypatch: pytest
         program.step()
     assert refusing.stop()
     assert same(program.state(), expected[4])
+
+
+def test_another_gpu_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing = Refusing(monkeypatch)
+    with FakeCUDABackend(HostDriver(memory_bytes=64 << 20, devices=2)):
+        expected = states("writes")[0]
+        other = genesis.ones(4, device="cuda:1")
+        genesis.eval(other)
+        program = half_written(refusing)
+        assert (other * 2).tolist() == [2, 2, 2, 2] and other.tolist() == [1, 1, 1, 1]
+        assert [x.device for x in owed_launches()] == [0]
+        assert same(program.state(), expected) and not owed_launches()
+        assert other.tolist() == [1, 1, 1, 1]

@@ -111,6 +111,27 @@ def test_sizes_that_no_process_has_seen(compiler: Compiler, program: Callable[[i
     assert not compiler.made
 
 
+def test_memory_is_planned_for_the_first_size_from_disk(compiler: Compiler) -> None:
+    """It had the places of the size that another process made the template for: as much memory as that one's. What
+    this process ran once keeps its places, so that smaller sizes share its graph."""
+    def scratch(size: int) -> tuple[str, int]:
+        return attention(size)[0], engine.last_plan().plan.arena_bytes  # type: ignore[union-attr]
+    planned = {}
+    for size in (115, 119, 123):
+        engine.reset()
+        planned[size] = scratch(size)[1]
+    assert planned[115] < planned[119] < planned[123]
+    for path in Path(os.environ["GENESIS_CACHE_DIR"]).iterdir():
+        path.unlink()
+    for first, others in (125, (121,)), (119, (123, 115, 125)):  # what the second process finds is made for 125
+        new_process()
+        assert attention(first)[0] == ("compiled" if first == 125 else "disk")
+        found = {size: scratch(size) for size in others}
+    assert found[123] == ("other size", planned[123]) and found[115][1] == planned[119]
+    new_process()
+    assert scratch(119) == ("disk", planned[119])
+
+
 def test_a_template_for_each_side_of_a_guard(compiler: Compiler) -> None:
     """Rows of odd and of even lengths have kernels of their own: the one that fits is found behind the other."""
     for size in (101, 103, 102, 106):

@@ -59,15 +59,22 @@ class Filling:
     Args:
         classes: of the form's symbols.
         made_for: their values in the program that it was compiled for; the form's places are those of these sizes.
+        ran: this process has the memory of these sizes, as it compiled the form for them; one from disk was made for
+            another process's.
+
+    Attributes:
+        own: the memory planned for these sizes.
     """
 
     def __init__(self, form: PlanForm, classes: Mapping[str, SizeClass], made_for: dict[str, int],
-                 arena: ArenaRequests):
+                 arena: ArenaRequests, ran: bool = True):
         self.form, self.classes, self.made_for, self.arena = form, classes, made_for, arena
         plan = form.objects[-1]
         starts = [(where, index, offset) for _, where, index, offset, _ in map(form.objects.__getitem__, form.moving)]
+        self.own = PlannedMemory(starts, plan[7], plan[8])
+        self._room = form.elements(form.evaluate(made_for))
         # Elements of each type, and the memory planned for them: what is no larger fits in as well.
-        self._planned = [(form.elements(form.evaluate(made_for)), PlannedMemory(starts, plan[7], plan[8]))]
+        self._planned = [(self._room, self.own)] if ran else []
 
     def plan(self, numbers: Sequence[int], tight: bool = False) -> Plan | None:
         """The plan of a program of the same shape-erased key with these numbers; None if the guards do not hold.
@@ -81,8 +88,8 @@ class Filling:
         form, (sizes, values) = self.form, found
         if sizes == self.made_for:
             plan = form.fill(values)
-            room, memory = self._planned[0]
-            self._planned[0] = room, replace(memory, larger=plan)
+            others = [known for known in self._planned if known[0] is not self._room]
+            self._planned = [(self._room, replace(self.own, larger=plan)), *others]
             return plan
         elements = form.elements(values)
         fitting = [] if tight else [memory for room, memory in self._planned if all(map(le, elements, room))]

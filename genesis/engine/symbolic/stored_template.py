@@ -49,7 +49,7 @@ def template_from_json(stored: Stored, kernels: Callable[[str], KernelImage | No
         arena = ArenaRequests([(_count(value), bool(gone)) for value, gone in stored["requests"]], stored["bytes"],
                               [tuple(map(_count, lent)) for lent in stored["lent"]],  # type: ignore[misc]  # three
                               list(map(_count, stored["values"])))
-        filling = Filling(form, classes, made_for, arena)
+        filling = Filling(form, classes, made_for, arena, ran=False)
         _check(form, filling, made_for)
     except Malformed:
         raise
@@ -62,8 +62,7 @@ def _check(form: PlanForm, filling: Filling, made_for: dict[str, int]) -> None:
     """Check that memory is planned as it was for the sizes at hand, and that these are of the template's classes."""
     values = form.evaluate(made_for)
     planned = filling.arena.planned(values)
-    known = filling._planned[0][1]
-    if len(planned.starts) != len(form.moving) or planned.arena_bytes > known.arena_bytes:
+    if len(planned.starts) != len(form.moving) or planned.arena_bytes > filling.own.arena_bytes:
         raise Malformed("memory is planned in another way than it was")
     if any(size not in filling.classes[name] for name, size in made_for.items()):
         raise Malformed("the sizes that it was made for are of other classes")

@@ -180,7 +180,7 @@ class _PlanOnStream:
     def start(self, inputs: Sequence[CUDAStorage], packed: bytes) -> Started:
         """See `CudaExecutor.start`; `packed` are the numbers."""
         if self._owed:
-            settle(self._owed)
+            settle(self._owed, {memory.device.index for memory in (*inputs, *self._outputs)} | {self._device.index})
         with self._arena.lock:
             self._gpu.use(self._device.index)
             graph = self._as_graph()

@@ -59,7 +59,7 @@ class HostCopies:
             IndexError: a kernel found an index outside (see `device_checks`).
         """
         if owed := owed_launches():
-            settle(owed)
+            settle(owed, (self._device.index,))
         found = np.empty(memory.nbytes, np.uint8)
         pieces = [buffers().empty(min(PIECE, memory.nbytes)) for _ in range(min(2, -(-memory.nbytes // PIECE)))]
         begun: deque[_Begun] = deque()

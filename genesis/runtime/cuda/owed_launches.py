@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import chain, repeat
 from operator import call
 from typing import TYPE_CHECKING
@@ -83,13 +83,14 @@ def owed_launches() -> list[Owed]:
 _settling = threading.RLock()
 
 
-def settle(owed: list[Owed]) -> None:
-    """Make what is owed; called where the list is not empty.
+def settle(owed: list[Owed], devices: Container[int]) -> None:
+    """Make what is owed on these GPUs; called where the list is not empty. The current GPU may be another one then.
 
     Raises:
         NotYet: CUDA refuses it again; it is still owed.
     """
     with _settling:
-        while owed:
-            owed[0].make()
-            del owed[0]  # behind an interrupt before this there is nothing left to make
+        for left in tuple(owed):
+            if left.device in devices:
+                left.make()
+                owed.remove(left)  # behind an interrupt before this there is nothing left to make

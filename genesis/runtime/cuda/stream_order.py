@@ -142,7 +142,8 @@ def ordered(stream: Stream, reads: Sequence[StreamMemory] = (),
             writes: Sequence[StreamMemory] = ()) -> Iterator[StreamHandle]:
     """The stream's handle, for work inside the block that reads and writes these memories."""
     if owed := owed_launches():
-        settle(owed)
+        settle(owed, {stream.device.index, *(memory.device.index for memory in (*reads, *writes))})
+        driver().use(stream.device.index)
     uses = order()
     if any(memory.device is not stream.device for memory in (*reads, *writes)):
         uses.start()
