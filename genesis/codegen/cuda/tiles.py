@@ -57,6 +57,11 @@ gradient of six operands in tiles of 128 × 128 spilled a kilobyte."""
 LEAST_SIDE: Final = 64
 """Elements of a side below which tiles are not cut further for the sake of more programs."""
 
+LEAST_SIDE_BYTES: Final = 128
+"""Bytes of a side down to which tiles of several results are cut until registers hold operands and results: a program
+that has a multiprocessor for itself computes nothing while it waits (H200: the gradients of a / (1 + abs(b)) of
+float32[40, 25331], b turned, in 396 tiles of 64 × 64 and 153 registers 39.9 µs, torch.compile 19.2)."""
+
 MANY_TILES: Final = 6
 """Tiles for each multiprocessor below which they are cut to `LEAST_SIDE`: one of 128 × 128 has so many registers that
 few are on a multiprocessor, whose loads wait while they store (H200, tiles of 128 and 64 a side: 650 of two bfloat16
@@ -134,11 +139,15 @@ def tile(group: Group, kernel: Kernel, gpu: GpuModel,
 
 def _side(kernel: Kernel, gpu: GpuModel) -> int:
     """Elements of a side of a square transposing tile."""
-    side = SIDE_BYTES // max(argument.node.dtype.itemsize for argument in kernel.arguments if argument.role != "number")
+    widest = max(argument.node.dtype.itemsize for argument in kernel.arguments if argument.role != "number")
+    side = SIDE_BYTES // widest
     loads, size = max(1, len(kernel.loads("x"))), about(kernel.x_size)
     size = size if literal_value(kernel.x_size) is not None else size // OF_A_CLASS
     many = MANY_TILES * gpu.multiprocessors
     while side > LEAST_SIDE and (loads * side * side > MOST_HELD or size < side * side * many):
+        side //= 2
+    stores = sum(isinstance(s, Store) for s in kernel.statements)
+    while stores > 1 and side * widest > LEAST_SIDE_BYTES and (loads + stores) * side * side > MOST_HELD:
         side //= 2
     while side > FEWEST_SIDE and size < side * side * gpu.multiprocessors:
         side //= 2
