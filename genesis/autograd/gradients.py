@@ -197,6 +197,7 @@ class _Gradients:
         self.storages: dict[Storage, None] = {}
         self.contents: list[Node] = []
         self.expected: list[Expected] = []
+        self._sums: list[tuple[Any, Node]] = []  # (gradient, what is added to it) of these
         captured = state.session is not None  # which notes each look; without, `accumulated` counts them all
         if not computed:
             look_behind([tensor._grad for tensor, _ in reached].count(None))
@@ -220,10 +221,28 @@ class _Gradients:
         self.made.append(gradient)
 
     def _add(self, before: Any, node: Node) -> None:
+        if before.storage in self.storages:  # two tensors have one gradient
+            while not self._written():
+                sums, self._sums = self._sums, []
+                for each in sums:
+                    self._sum(*each)
+            self._sums = []
+        self._sum(before, node)
+
+    def _written(self) -> bool:
+        """Write the sums so far; False, and nothing done, if what they are computed of is something else by now: memory
+        that numpy no longer sees, or what another thread wrote."""
+        storages, contents, expected = list(self.storages), self.contents, self.expected
+        self.storages, self.contents, self.expected = {}, [], []
+        try:
+            write_at_once(storages, contents, (), expected)
+        except from_inside(KeyError):
+            return False
+        return True
+
+    def _sum(self, before: Any, node: Node) -> None:
+        self._sums.append((before, node))
         part, storage = before.part, before.storage
-        if storage in self.storages:  # two tensors have one gradient
-            write_at_once(list(self.storages), self.contents, (), self.expected)
-            self.storages, self.contents, self.expected = {}, [], []
         content, writes = content_of(storage)
         with no_grad():
             total = read(before) + node

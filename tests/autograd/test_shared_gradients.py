@@ -141,3 +141,16 @@ def test_a_compiled_function_gives_the_same_aliases() -> None:
         run(given)
         given.fill_(5.0)
         assert a.grad.tolist() == [[5.0] * 3] * 2 and b.grad.tolist() == [[5.0] * 3] * 4
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_one_tensor_that_is_the_gradient_of_two_and_that_numpy_has_seen(seen: bool) -> None:
+    """What is added last for one of them is computed of the memory that numpy has let go of."""
+    w, v = (genesis.ones(3).requires_grad_() for _ in range(2))
+    (w * v).sum().backward()
+    w.grad = v.grad
+    for _ in range(2):
+        if seen:
+            assert v.grad.detach().numpy().tobytes()
+        (w * v).sum().backward()
+    assert w.grad is v.grad and w.grad.tolist() == [5.0] * 3
