@@ -182,7 +182,7 @@ class _Gradients:
 
     Attributes:
         tensors: those that get new gradients, and `made`, these.
-        storages: those of gradients that are added to; `contents` is what they get.
+        contents: the storages of gradients that are added to → what they get.
         expected: what these are computed of.
 
     Args:
@@ -194,10 +194,8 @@ class _Gradients:
                  shared: dict[int, Tensor]):
         self.tensors: list[Any] = []
         self.made: list[Any] = []
-        self.storages: dict[Storage, None] = {}
-        self.contents: list[Node] = []
+        self.contents: dict[Storage, Node] = {}
         self.expected: list[Expected] = []
-        self._sums: list[tuple[Any, Node]] = []  # (gradient, what is added to it) of these
         captured = state.session is not None  # which notes each look; without, `accumulated` counts them all
         if not computed:
             look_behind([tensor._grad for tensor, _ in reached].count(None))
@@ -221,42 +219,24 @@ class _Gradients:
         self.made.append(gradient)
 
     def _add(self, before: Any, node: Node) -> None:
-        if before.storage in self.storages:  # two tensors have one gradient
-            while not self._written():
-                sums, self._sums = self._sums, []
-                for each in sums:
-                    self._sum(*each)
-            self._sums = []
-        self._sum(before, node)
-
-    def _written(self) -> bool:
-        """Write the sums so far; False, and nothing done, if what they are computed of is something else by now: memory
-        that numpy no longer sees, or what another thread wrote."""
-        storages, contents, expected = list(self.storages), self.contents, self.expected
-        self.storages, self.contents, self.expected = {}, [], []
-        try:
-            write_at_once(storages, contents, (), expected)
-        except from_inside(KeyError):
-            return False
-        return True
-
-    def _sum(self, before: Any, node: Node) -> None:
-        self._sums.append((before, node))
         part, storage = before.part, before.storage
-        content, writes = content_of(storage)
-        with no_grad():
-            total = read(before) + node
-        self.storages[storage] = None
-        self.contents.append(total if part is None else part.write(storage.node, total))
-        self.expected += [((getattr, storage, "_node"), content), ((getattr, storage, "writes"), writes)]
+        summed = self.contents.get(storage)
+        if summed is None:
+            content, writes = content_of(storage)
+            with no_grad():
+                total = read(before) + node
+            self.contents[storage] = total if part is None else part.write(storage.node, total)
+            self.expected += [((getattr, storage, "_node"), content), ((getattr, storage, "writes"), writes)]
+        else:  # two tensors have one gradient
+            self.contents[storage] = summed + node if part is None else part.write(summed, part.read(summed) + node)
 
     def accumulated(self) -> bool:
         """Make it so; False, and nothing done, if another thread wrote to a gradient since."""
         held = [tensor._grad for tensor in self.tensors]
         state.grad_looks += 1
         try:
-            write_at_once(list(self.storages), self.contents, [attributes(self.tensors, "_grad", self.made)],
-                          self.expected)
+            write_at_once(list(self.contents), list(self.contents.values()),
+                          [attributes(self.tensors, "_grad", self.made)], self.expected)
         except from_inside(KeyError):
             return False
         state.grad_looks += 1

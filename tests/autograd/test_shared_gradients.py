@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -145,12 +146,20 @@ def test_a_compiled_function_gives_the_same_aliases() -> None:
 
 @pytest.mark.parametrize("seen", [True, False])
 def test_one_tensor_that_is_the_gradient_of_two_and_that_numpy_has_seen(seen: bool) -> None:
-    """What is added last for one of them is computed of the memory that numpy has let go of."""
-    w, v = (genesis.ones(3).requires_grad_() for _ in range(2))
-    (w * v).sum().backward()
-    w.grad = v.grad
-    for _ in range(2):
-        if seen:
-            assert v.grad.detach().numpy().tobytes()
-        (w * v).sum().backward()
-    assert w.grad is v.grad and w.grad.tolist() == [5.0] * 3
+    """The sums are computed of memory that numpy has let go of; one gradient shows its memory the other way round."""
+    found = []
+    for t in (genesis, torch):
+        w, v, u = (t.tensor([1.0, 2.0, 3.0], requires_grad=True) for _ in range(3))
+        (w * v * u).sum().backward()
+        w.grad = v.grad
+        a, b = (t.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True) for _ in range(2))
+        a.grad = t.zeros(2, 2)
+        b.grad = a.grad.t()
+        for factors in ((w, v, u), (a, b)):
+            for _ in range(3):
+                for x in (v, u, a) if seen else ():
+                    assert x.grad.detach().numpy().tobytes()
+                math.prod(factors).sum().backward()
+        assert w.grad is v.grad
+        found.append([x.grad.tolist() for x in (w, v, u, a, b)])
+    assert found[0] == found[1]
