@@ -12,7 +12,7 @@ from genesis import engine
 from genesis.frontend import session
 from genesis.frontend.session import Session, take_back
 from genesis.frontend.state import lock
-from genesis.ir.interrupting import keeps_pending, told_later
+from genesis.ir.interrupting import interrupts, keeps_pending, told_later
 from genesis.runtime.contexts import uncollected
 from genesis.tracing.differences import Difference
 from genesis.tracing.find_slots import find_slots, results_of
@@ -71,8 +71,7 @@ class CallCapture:
                          if (fields := record_fields(x)) is not None]
         self._before_call = [_state(x) for x in tensors]
         there = [*tensors, *(x for x in with_gradients((*tensors, *entered.world.tensors)) if x.storage.error is None)]
-        with told_later:  # a failed value raises when it is read, as without a capture
-            engine.materialize(there)
+        _compute(there)
         entered.uncomputed += [x for x in (*tensors, *there) if x.storage.error is not None or not x.storage.settled]
         engine.end_step()
         entered.note_contents(there)
@@ -220,8 +219,7 @@ class CallCapture:
             _end_step(self.effects)
         later = [x for x in self.entered.uncomputed if x.storage.error is None]
         if later:
-            with told_later:  # a failed value raises when it is read
-                engine.materialize(later)
+            _compute(later)
 
 
 _entrance = CallCapture.run.__code__
@@ -252,6 +250,16 @@ def _state(x: Any) -> tuple[Any, ...]:
     """The state of a tensor that a call may change besides its content."""
     return (*map(id, tensor_identity(x)[:3]), *tensor_identity(x)[3:],
             {k: id(v) for k, v in set_by_the_user(x).items()})
+
+
+def _compute(tensors: Sequence[Any]) -> None:
+    """Compute these tensors, and every pending write. A value that fails raises when it is read, as without a capture;
+    of a write that fails, and is dropped, nobody else would be told."""
+    try:
+        engine.materialize(tensors)
+    except Exception as error:
+        if interrupts(error) or all(x.storage.error is None for x in tensors):
+            raise
 
 
 def _differs(before: dict[str, Any], now: dict[str, Any]) -> bool:

@@ -79,8 +79,9 @@ def ended(storage: Storage) -> Cell | None:
 
 
 def compute_before(live: list[Storage]) -> None:
-    """Compute what may read content that is about to be overwritten. What cannot be computed says so when it is read:
-    it is not this call's. Without memory for the others, nothing is overwritten."""
+    """Compute what may read content that is about to be overwritten. A value that cannot be computed says so when it is
+    read: it is not this call's. A write that cannot be made is dropped, and told by this call, as nobody else would be
+    told. Without memory for the others, nothing is overwritten, either."""
     try:
         if live:
             engine.flush(live)
@@ -92,5 +93,8 @@ def compute_before(live: list[Storage]) -> None:
                 engine.flush([storage])
             except MemoryError:
                 raise
-            except of_computing(Exception):  # the storage has the error, and tells it when it is read
-                continue
+            except of_computing(Exception):
+                if storage.error is None:
+                    raise
+        if all(storage.error is None for storage in live):
+            raise

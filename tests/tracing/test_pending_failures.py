@@ -74,3 +74,43 @@ def test_an_argument_that_was_pending_is_read_after_its_replay_failed(function: 
         else:
             result.tolist()
         assert x.tolist() == [0.0, 2.0, 4.0, 6.0, 8.0]
+
+
+def bad_index(w: genesis.Tensor) -> None:
+    w += genesis.ones(4).index_select(0, genesis.tensor([7]))[0]
+
+
+def no_memory(w: genesis.Tensor) -> None:
+    w += genesis.rand(1 << 41).exp().cumsum(0)[-1]  # 8 TB
+
+
+@pytest.mark.parametrize("calls", range(4))
+@pytest.mark.parametrize("target", ["an argument", "its gradient", "a weight"])
+@pytest.mark.parametrize(("write", "error"), [(bad_index, IndexError), (no_memory, MemoryError)])
+def test_a_write_that_cannot_be_made_is_told_by_the_call_behind_it(write: Callable[[genesis.Tensor], None],
+                                                                   error: type[Exception], target: str,
+                                                                   calls: int) -> None:
+    """Whether that is captured or replayed: the write is dropped, and nobody else would be told. Nothing was raised by
+    the call that was captured."""
+    weight, x = genesis.full((3,), 2.0), genesis.ones(3, requires_grad=target == "its gradient")
+
+    def scaled(x: genesis.Tensor) -> genesis.Tensor:
+        if target == "its gradient":
+            (x * x).sum().backward()
+        return x.detach() * weight
+    compiled = genesis.compile(scaled)
+    for _ in range(calls):
+        assert compiled(x).tolist() == [2, 2, 2]
+    if target == "its gradient":
+        x.grad = genesis.ones(3)
+    written = {"an argument": x, "its gradient": x.grad, "a weight": weight}[target]
+    assert written is not None
+    before = written.tolist()
+    with genesis.no_grad():
+        write(written)
+    with pytest.raises(error):
+        compiled(x).tolist()
+        written.tolist()  # of a call that is recorded who reads the gradient is told
+    assert written.tolist() == before
+    if target != "its gradient":  # the one that such a call has left is made of the write
+        assert compiled(x).tolist() == [2, 2, 2]

@@ -55,7 +55,8 @@ class StepProgram:
         inside = "\n".join(self.body)
         function = self.form.format(body=indent(inside, "    "), deep=indent(inside, "        "))
         optimizer = (WRITTEN,) if self.written else ()
-        return "\n".join((SETUP.format(), *optimizer, "fixed, held = batch(77), Batch(genesis.ones(4))", function))
+        return "\n".join((SETUP.format(), *optimizer, "fixed, held = batch(77), Batch(genesis.ones(4))",
+                          "columns = fixed[0].t().contiguous()", "genesis.eval(columns)", function))
 
     def __str__(self) -> str:
         steps = (f"# step {i}\n{x}" for i, x in enumerate(self.steps))

@@ -255,7 +255,7 @@ RESULTS = {
 XS = {
     "*batch({i})": 30, "*batch({i}, 4)": 4, "*batch({i}, 2)": 1, "*batch({i}, 1)": 0.5, "*fixed": 3,
     "S.memory[:6], fixed[1]": 2, "S.memory[{k}:{k} + 6], fixed[1]": 2, "fixed[0].clone(), fixed[1]": 1,
-    "fixed[0].t().contiguous().t(), fixed[1]": 1, "S.net.first.weight[:, :4], batch({i}, 5)[1]": 2,
+    "columns.t(), fixed[1]": 1, "S.net.first.weight[:, :4], batch({i}, 5)[1]": 2,
     "S.net.first.weight.detach(), batch({i}, 5)[1]": 2, "S.net.first.weight, batch({i}, 5)[1]": 1,
     "S.other[0].weight.data, batch({i}, 3)[1]": 1, "batch({i})[0].requires_grad_(), batch({i})[1]": 1,
     "batch({i})[0][::2].expand(3, 4), batch({i}, 3)[1]": 1, "fixed[0][:1].expand(6, 4), fixed[1]": 1,
