@@ -114,3 +114,19 @@ def test_a_write_that_cannot_be_made_is_told_by_the_call_behind_it(write: Callab
     assert written.tolist() == before
     if target != "its gradient":  # the one that such a call has left is made of the write
         assert compiled(x).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["of the step's weight", "of another tensor"])
+def test_a_write_that_cannot_be_made_is_told_by_the_replayed_step_behind_it(own: bool) -> None:
+    """The step was replayed as if nothing had been written."""
+    weight, step, x = captured_step()
+    written = weight if own else genesis.ones(2)
+    genesis.eval(written)
+    before, hits = written.tolist(), genesis.explain(step).hits
+    with genesis.no_grad():
+        written.index_fill_(0, genesis.tensor([4]), 7.0)
+    with pytest.raises(IndexError, match="out of bounds"):
+        step(x).item()
+        written.tolist()
+    assert written.tolist() == before and weight.tolist() == [0, 0]
+    assert step(x).item() == 0 and genesis.explain(step).hits > hits

@@ -149,6 +149,19 @@ def test_tiles_of_many_operands_have_room_for_them() -> None:
     assert emit(few).constexprs == {"XBLOCK": 64, "RBLOCK": 64}, "of few tiles none waits while another stores"
 
 
+@pytest.mark.parametrize(("dtype", "elements"), [(float32, 32 * 32), (bfloat16, 64 * 64)], ids=str)
+def test_tiles_of_several_results_are_smaller_while_their_sides_are_lines(dtype: DType, elements: int) -> None:
+    """Two operands and a gradient, three results: 64 by 64 float32 had 153 registers a thread, and a multiprocessor
+    one program (H200: 39.9 µs, torch.compile 19.2). Of one result they stay as they were."""
+    a, b, g = (an_input(i, shape, dtype) for i, shape in enumerate([(2048, 2048)] * 3))
+    turned = movement.permute(b, axes=(1, 0))
+    results = p.mul(a, turned), p.mul(g, turned), p.mul(g, a)
+    for outputs, most in ((results, elements), (results[:1], 64 * 64)):
+        group, = fuse(Graph((a, b, g), outputs)).groups
+        found = tile(group, build(group), H200)
+        assert found is not None and found[1].x * found[1].r == most
+
+
 @pytest.mark.parametrize(("side", "tile_side", "warps"), [(320, 32, 4), (1024, 64, 8), (1400, 64, 8), (2048, 64, 4)])
 def test_few_tiles_are_small_or_have_more_warps(side: int, tile_side: int, warps: int) -> None:
     """So that a thread of one that is alone on its multiprocessor has eight or sixteen elements, not 32."""
