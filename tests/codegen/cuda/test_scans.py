@@ -99,6 +99,14 @@ def test_a_thread_has_elements_of_one_column_and_no_multiprocessor_idles(
     assert "x = g_unknown(x)" in kernel.source
 
 
+def test_many_columns_that_one_block_has_in_vectors_stay_in_them() -> None:
+    for shape, alone in (((40, 200, 256), False), ((8, 300, 16384), True), ((40, 200, 250), True),
+                         ((2, 200, 256), True)):
+        x = an_input(0, shape, bfloat16)
+        kernel = emit(fuse(Graph((x,), (scan.cumsum(x, axis=1),))).groups[0])
+        assert ("x = g_unknown(x)" in kernel.source) == alone
+
+
 @by_default("*-cummax-*", "*float32-cumsum-*")
 @pytest.mark.parametrize(("name", "reverse"), [
     ("cumsum", False), ("cumsum", True), ("cummax", False), ("cummin", False), ("cumprod", True)])

@@ -76,7 +76,7 @@ class _Emitter:
         self.types = _state_types(node, self.scan)
         stored = [x.dtype for i in range(len(self.scan.read)) if (x := result(group, i)) is not None]
         self.across = None if self.chunk else stretches_of(self.rows, stored, gpu)
-        self.alone = alone(self.rows, self.types, self.scan.heavy)
+        self.alone = alone(self.rows, self.types, self.scan.heavy, gpu)
         single = len(self.scan.read) == 1  # places of 64 bits beside have no vectors of as many elements
         plain = single and not self.chunk and not self.across
         self.shifted = shifted_by(self.rows, node.dtype.itemsize) if plain else 0
