@@ -81,7 +81,7 @@ def assign_all(tensors: Sequence[TensorBase], nodes: Sequence[Node], also: Itera
         later: list[Storage] = []
         for tensor, node in zip(tensors, nodes, strict=True):
             assign(tensor, node, later=later)
-        at_once(changes((), also))
+        at_once(changes((), [(state.together.append, [storage._queued for storage in storages]), *also]))
         if later:
             compute_now(*later)
         return
@@ -206,10 +206,13 @@ def write_at_once(storages: Sequence[Storage], nodes: Sequence[Node], also: Iter
     found: list[Change] = [attributes(storages, "_node", nodes),
                            attributes(storages, "writes", [storage.writes + 1 for storage in storages])]
     new = [storage for storage in storages if not storage._queued]
+    numbers = [next_number() for _ in new]
     if new:
-        numbers = [next_number() for _ in new]
         found += [(state.pending.update, dict(zip(numbers, [storage._reference for storage in new], strict=True))),
                   attributes(new, "_queued", numbers)]
+    if len(storages) > 1:
+        found.append((state.together.append, numbers if len(new) == len(storages) else
+                      [*numbers, *[storage._queued for storage in storages if storage._queued]]))
     failed = [storage for storage in storages if storage.error is not None]
     if failed:
         found.append(attributes(failed, "error", repeat(None)))

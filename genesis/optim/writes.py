@@ -30,6 +30,7 @@ class Writes:
     def __init__(self, noted: tuple[Change, Callable[[], Any]] | None = None) -> None:
         self._noted = noted
         self.moved: dict[Any, Any] = {}
+        self._written: list[Tensor] = []
         self._tensors: list[Tensor] = []
         self._nodes: list[Node] = []
         self._counted: list[Change] = []
@@ -65,8 +66,13 @@ class Writes:
             state.undo[node] = partial(_call_both, state.undo.get(node), undo)
             self._noted = None
         assign_all(self._tensors, self._nodes, self._counted)
+        self._written += self._tensors
         self._tensors, self._nodes, self._counted, self._counts = [], [], [], []
         self.moved.clear()  # what was counted is in the states now
+
+    def wrote(self, storage: Storage) -> bool:
+        """Whether the step has written to it."""
+        return any(storage is tensor.storage for tensor in self._written)
 
     def take_back(self) -> None:
         """An exception came between two commits: what the earlier ones wrote and counted is as it was."""
