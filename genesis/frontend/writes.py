@@ -230,3 +230,31 @@ def write_at_once(storages: Sequence[Storage], nodes: Sequence[Node], also: Iter
                  if storage.exported or (state.volatile and node.op is not control.item)]
         if later:
             compute_now(*later)
+
+
+class Before:
+    """Recorded contents of storages, before others are written that may be taken back until they are computed.
+
+    Args:
+        storages: will be written once.
+        also: changes that put back what goes with the writes.
+    """
+
+    def __init__(self, storages: Iterable[Storage], also: Iterable[Change] = ()):
+        self._storages, self._also = list(dict.fromkeys(storages)), list(also)
+        self._cells = [storage.cell for storage in self._storages]
+        self._contents = {name: [getattr(storage, name) for storage in self._storages]
+                          for name in ("_node", "_queued", "writes", "error")}
+
+    def restore(self) -> None:
+        """Make it so, all at once; nothing where it was not written, or has been written or computed meanwhile."""
+        storages, contents = self._storages, self._contents
+        since = {storage.writes - writes for storage, writes in zip(storages, contents["writes"], strict=True)}
+        if not {1} <= since <= {0, 1} or [storage.cell for storage in storages] != self._cells:
+            return
+        held = [storage._node for storage in storages]
+        at_once(changes((), [*(attributes(storages, name, found) for name, found in contents.items()), *self._also]))
+        state.touched += 1
+        for node in held:
+            if node is not None:
+                state.undo.pop(node, None)

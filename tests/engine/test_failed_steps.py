@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any, Final
 
+import numpy as np
 import pytest
 
 import genesis
@@ -257,3 +258,52 @@ def test_sums_of_gradients_are_one_change(device: str, fault: str) -> None:
         optimizer.step()
     assert [w.grad.tolist() for w in weights] == [[2] * 2, [2] * 3]  # type: ignore[union-attr]
     assert [w.tolist() for w in weights] == [[1] * 2, [1] * 3]
+
+
+@each_value
+@pytest.mark.parametrize("calls", range(4))
+@pytest.mark.parametrize("order", ["before", "inside"])
+@pytest.mark.parametrize("optimizer", ["SGD", "AdamW", "by hand"])
+def test_what_is_written_before_a_compiled_step_that_cannot_be_made_is_made(device: str, optimizer: str, order: str,
+                                                                           calls: int) -> None:
+    """Whether the step is recorded, captured or replayed. What it writes itself is one change, counts inside of it,
+    too; what waits before it is no part of that."""
+    run, beside = Run(optimizer, device), Run(optimizer, device)
+    table = genesis.ones(4, device=device)
+    genesis.eval(table)
+
+    def step_of(run: Run) -> Callable[[Tensor], None]:
+        @genesis.compile
+        def step(places: Tensor) -> None:
+            run.optimizer.zero_grad()
+            if order == "inside":
+                run.beside()
+            spoiled = (table[places].cumsum(0).reshape(-1, 2).sum(1) * run.weights[0].sum()).max() * 0
+            (spoiled + (run.weights[0] * run.x).square().sum() + run.weights[1].square().sum()).backward()
+            run.optimizer.step()
+        return step
+    good = genesis.tensor([1, 2], device=device)
+    bad = genesis.tensor([7, 7]) if device == "cpu" else genesis.tensor(np.ones(1 << 19, np.int64),
+                                                                                        device=device)
+    genesis.eval(good, bad)
+    step, untouched = step_of(run), step_of(beside)
+    for _ in range(calls):
+        step(good)
+        untouched(good)
+    for each in (run, beside):
+        if order == "before":
+            each.beside()
+    with pytest.raises((IndexError, RuntimeError)):
+        step(bad)
+        run.weights[0].tolist()
+    found, expected = run.state(), beside.state()
+    if found["count"] != expected["count"]:  # a call that is recorded is as each of its statements by itself
+        assert order == "inside" and found["count"] == [expected["count"][0] + 1]
+        assert [found[name] for name in ("weights", "kept")] == [expected[name] for name in ("weights", "kept")]
+        beside.beside()
+        expected = beside.state()
+    assert found == expected
+    for _ in range(3):
+        step(good)
+        untouched(good)
+    assert run.state() == beside.state()
