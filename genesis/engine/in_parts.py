@@ -1,9 +1,9 @@
 """What of a program that failed can be made without the rest.
 
 A read leaves out what has nothing to do with it: that stays pending, and tells its error when it is read. A step is one
-change, which is made or not. What else was pending with it is of statements before: a count, an average of the weights
-that the step is about to overwrite, a batch norm's statistics. As if each had run by itself these are made first, in
-their order; of what fails there, and of the step behind it, all is dropped.
+change, which is made or not. What else was pending with either is of statements before: a count, an average of the
+weights that the step is about to overwrite, a batch norm's statistics. As if each had run by itself these are made
+first, in their order, until one fails: that one is dropped, and the step behind it; others stay pending.
 
 The parts are found from what is there anyway: which contents are made of which nodes and memories, and the numbers of
 storages that were written at once (`state.together`). Nothing is kept for a step that can be made.
@@ -11,7 +11,8 @@ storages that were written at once (`state.together`). Nothing is kept for a ste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from functools import partial
 
 from genesis.engine.failures import drop, independent_part, units_among
 from genesis.engine.plan_lookup import Superseded
@@ -32,33 +33,37 @@ Unit = list[Storage]
 
 def is_divisible(asked: Sequence[Storage], step: Wrote | None, flush: Flush) -> bool:
     """Whether the failed program can be run in parts: not all of it has to do with what is asked for, or was written
-    by the step that ends."""
-    if step is not None and not _written_by(step, flush):
+    by the step that ends, or that was written by several statements."""
+    written = _written_by(step, flush)
+    if step is not None and not written:
         return True
-    part = independent_part(flush, asked or _written_by(step, flush))
-    return not part.issuperset(_storages(flush)) or bool(_before(step, flush, part))
+    part = independent_part(flush, asked or written)
+    if not part.issuperset(_storages(flush)):
+        return True
+    return len(_before(written, flush, part)) + bool(written) > 1
 
 
 def run_in_parts(whole: Flush, asked: Sequence[Storage], step: Wrote | None) -> bool:
-    """Compute the part of a failed program that has to do with what was asked for, or the step that ends behind what
-    was pending before it; False if another program has run meanwhile."""
-    if step is not None and not _written_by(step, whole):
+    """Compute the part of a failed program that has to do with what was asked for, or the step that ends: what was
+    written before statement by statement, if it must be; False if another program has run meanwhile."""
+    written = _written_by(step, whole)
+    if step is not None and not written:
         return True  # what is pending on this device, or beside a step without gradients, tells its error when it is read
-    part = independent_part(whole, asked or _written_by(step, whole))
-    before = _before(step, whole, part)
+    part = independent_part(whole, asked or written)
+    before = _before(written, whole, part)
     try:
-        if not before or not part.issuperset(_storages(whole)):
+        if not part.issuperset(_storages(whole)):
             flush = prepare([s for s in asked if s in part], [s for s in whole.live if s in part], whole.device)
             try:
                 if flush is not None:
-                    run(flush, (lambda _: True) if before else None)
+                    run(flush, partial(is_divisible, asked, step))
                 return True
             except Divisible:
                 pass
-        written = _with_users(_written_by(step, whole), whole)
-        _run_units(before, whole, written)
-        flush = prepare([], [s for s in whole.live if s in written and not s.settled], whole.device,
-                        [s for s in whole.live if s not in written and not s.settled])
+        changed = _with_users(written, whole)
+        _run_units(before, whole, changed)
+        flush = prepare([s for s in asked if not s.settled], [s for s in changed if not s.settled], whole.device,
+                        [s for s in whole.live if s not in changed and s not in asked and not s.settled])
         if flush is not None:
             run(flush)
     except Superseded:
@@ -88,12 +93,10 @@ def _run_units(units: Sequence[Unit], whole: Flush, step: set[Storage]) -> None:
     _run_units(units[half:], whole, step)
 
 
-def _before(step: Wrote | None, flush: Flush, part: set[Storage]) -> list[Unit]:
-    """What of the part was written by statements before the step, in their order."""
-    if step is None:
-        return []
-    written = _with_users(_written_by(step, flush), flush)
-    pending = [s for s in flush.live if s in part and s not in written and (s.cell is not None or s.writes)]
+def _before(written: Sequence[Storage], flush: Flush, part: Container[Storage]) -> list[Unit]:
+    """What of the part was written by other statements than the step which wrote to these storages, in order."""
+    changed = _with_users(written, flush)
+    pending = [s for s in flush.live if s in part and s not in changed and (s.cell is not None or s.writes)]
     unit_of = {s: [s] for s in pending}
     for together in units_among(pending):
         joined = list(dict.fromkeys([s for one in together for s in unit_of[one]]))
