@@ -87,9 +87,15 @@ def independent_part(flush: Flush, asked: Iterable[Storage]) -> set[Storage]:
 
 
 def units_among(storages: Iterable[Storage]) -> list[list[Storage]]:
-    """Those of these storages that were written at once, where there are several."""
+    """Those of these storages that were written at once, where there are several; and what was written and has read a
+    content, with the storage of that, which has been written again and has the new content or the one in its memory."""
     noted = {storage._queued: storage for storage in storages}
     found = [[noted[number] for number in unit if number in noted] for unit in state.together]
+    again = {node: other for node, number in state.rewritten.items() if (other := noted.get(number)) is not None}
+    for storage in noted.values() if again else ():
+        if storage._node is not None and (storage.cell is not None or storage.writes):
+            read = {again[node.number] for node in walk([storage._node]) if node.number in again}
+            found += [[storage, other] for other in read if other is not storage]
     return [unit for unit in found if len(unit) > 1]
 
 

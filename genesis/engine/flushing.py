@@ -125,7 +125,7 @@ def let_go() -> None:
 def _flushed(wanted: Sequence[Storage], step: Wrote | None) -> bool:
     """Do what `flush` says; False if a signal handler or a finalizer did some of it meanwhile, so that the rest is
     another program."""
-    engine_state.sizes, units, whole = 0, len(state.together), True
+    engine_state.sizes, units, rewritten, whole = 0, len(state.together), len(state.rewritten), True
     live = [s for s in live_pending() if (node := s._node) is not None and (
         node.buffer is not s.cell or s.cell is None)]  # not `settled`: a property of hundreds
     unsettled = [storage for storage in wanted if not storage.settled]
@@ -155,6 +155,8 @@ def _flushed(wanted: Sequence[Storage], step: Wrote | None) -> bool:
                 return False
     if whole:
         del state.together[:units]
+        if len(state.rewritten) == rewritten:
+            state.rewritten.clear()
     return True
 
 

@@ -210,6 +210,9 @@ def write_at_once(storages: Sequence[Storage], nodes: Sequence[Node], also: Iter
     if new:
         found += [(state.pending.update, dict(zip(numbers, [storage._reference for storage in new], strict=True))),
                   attributes(new, "_queued", numbers)]
+    if len(new) < len(storages):
+        found.append((state.rewritten.update, {node.number: storage._queued for storage, node in zip(
+            storages, held, strict=True) if storage._queued and node is not None}))
     if len(storages) > 1:
         found.append((state.together.append, numbers if len(new) == len(storages) else
                       [*numbers, *[storage._queued for storage in storages if storage._queued]]))

@@ -307,3 +307,47 @@ def test_what_is_written_before_a_compiled_step_that_cannot_be_made_is_made(devi
         step(good)
         untouched(good)
     assert run.state() == beside.state()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("several", [False, True], ids=["write", "writes at once"])
+def test_what_has_read_a_write_that_is_lost_is_lost_with_it(device: str, fault: str, several: bool) -> None:
+    """An average of the weights has read clipped ones, which are dropped with the step that wrote them again."""
+    wrong, error = FAULTS[fault]
+    weight, bias = nn.Parameter(genesis.full((3,), 4.0, device=device)), nn.Parameter(genesis.ones(3, device=device))
+    average, count, optimizer = genesis.zeros(3, device=device), genesis.zeros(1, device=device), optim.SGD(
+        [weight, bias], lr=1.0, momentum=0.5)
+    genesis.eval(average, weight, bias, count)
+    wrong((weight * bias).sum()).sum().backward()
+    with genesis.no_grad():
+        count += 1
+        if several:
+            nn.utils.vector_to_parameters(nn.utils.parameters_to_vector([weight, bias]) / 2, [weight, bias])
+        else:
+            weight.clamp_(max=2)
+        average.lerp_(weight, 0.5)
+    with pytest.raises(error):
+        optimizer.step()
+    assert (weight.tolist(), bias.tolist(), average.tolist(), count.tolist()) == ([4] * 3, [1] * 3, [0] * 3, [1])
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_read_drops_the_statement_that_fails_and_no_other(device: str, fault: str) -> None:
+    wrong, error = FAULTS[fault]
+    first, second, third, count = (genesis.ones(2, device=device) for _ in range(4))
+    genesis.eval(first, second, third, count)
+    count += 1
+    first += 1
+    second += first
+    third += wrong(second)
+    total = first + second + third
+    with pytest.raises(error):
+        total.tolist()
+    assert [x.tolist() for x in (first, second, third, count)] == [[2, 2], [3, 3], [1, 1], [2, 2]]
+    first += 1
+    third += wrong(first)
+    first += 1
+    second += third
+    with pytest.raises(error):
+        second.tolist()
+    assert [x.tolist() for x in (first, second, third)] == [[2, 2], [3, 3], [1, 1]]
