@@ -12,6 +12,7 @@ import pytest
 import genesis
 from genesis import nn, optim
 from genesis.engine.backends import FakeCUDABackend
+from genesis.engine.compilation import Compiled
 from genesis.runtime.cuda.driver import DriverError, DriverOutOfMemory
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.sweeping import each_value
@@ -351,3 +352,22 @@ def test_a_read_drops_the_statement_that_fails_and_no_other(device: str, fault: 
     with pytest.raises(error):
         second.tolist()
     assert [x.tolist() for x in (first, second, third)] == [[2, 2], [3, 3], [1, 1]]
+
+
+def test_what_a_step_reads_is_there_though_a_statement_before_it_has_overwritten_it(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there was no memory for all at once, and is for each."""
+    buffer, weight, factor = genesis.full((2,), 3.0), nn.Parameter(genesis.ones(2)), genesis.ones(())
+    genesis.eval(buffer, weight, factor)
+    (weight * (buffer * factor)).sum().backward()
+    buffer += 1
+    failures = [MemoryError("injected")]
+    start = Compiled.start
+
+    def scarce(*given: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return start(*given)
+    monkeypatch.setattr(Compiled, "start", scarce)
+    optim.SGD([weight], lr=1.0).step()
+    assert not failures and (weight.tolist(), buffer.tolist()) == ([-2, -2], [4, 4])
