@@ -35,7 +35,7 @@ COLUMNS: Final = 64
 """Columns of a program of a kernel that has no whole rows."""
 
 EACH: Final = 8
-"""Minimum programs of a multiprocessor for a kernel without whole rows whose splits are made longer."""
+"""Programs of a multiprocessor for a kernel without whole rows, beyond which its splits are made longer."""
 
 ROWS: Final = 24
 """Rows of 64 columns below which there are fewer splits: what a program does once would take longer than its rows.
@@ -134,9 +134,6 @@ SHORTEST_ALONE: Final = 2048
 
 FEWEST_COLUMNS: Final = 1024
 """Minimum columns that are worth a kernel of their own."""
-
-COLUMNS_EACH: Final = 512
-"""Columns times splits per multiprocessor: two blocks of 256 columns."""
 
 MULTIPLE: Final = 2048
 """Splits of contiguous elements start at multiples of this many elements, so that they are read in full blocks."""
@@ -489,8 +486,9 @@ def _split_across(node: Node, gpu: Gpu) -> Cut | None:
         return None
     if rows < 2 * FEWEST_ROWS or columns < FEWEST_COLUMNS:
         return None
-    splits = 1
-    while splits * columns < COLUMNS_EACH * gpu.multiprocessors and rows >= 2 * splits * FEWEST_ROWS:
+    splits, blocks = 1, -(-columns // COLUMNS)
+    while splits * blocks < EACH * gpu.multiprocessors and rows >= 2 * splits * (
+            FEWEST_ROWS if splits * blocks < gpu.multiprocessors else ROWS):
         splits *= 2
     return Cut(splits, 1, outer)
 
