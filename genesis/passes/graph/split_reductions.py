@@ -346,7 +346,7 @@ def _cut(node: Node, gpu: Gpu, fewest: int = ROWS, stored: frozenset[Node] = fro
     if not results or results * extent < least:
         return None
     if last in axes:
-        cut = _split_across(node, gpu) or _split_rows(node, results, extent, gpu)
+        cut = _split_across(node, gpu, fewest) or _split_rows(node, results, extent, gpu)
         most = 1 if results > gpu.multiprocessors else MOST_OF_PIECES
         most = MOST_WHOLE if set(node["axes"]) == set(_side_by_side(node)) else most
         if gpu.multiprocessors < results <= 2 * gpu.multiprocessors:
@@ -475,7 +475,7 @@ def _weight_behind(node: Node) -> int:
     return found
 
 
-def _split_across(node: Node, gpu: Gpu) -> Cut | None:
+def _split_across(node: Node, gpu: Gpu, fewest: int) -> Cut | None:
     """Splits of the outer axes alone, where runs of neighbours are so short or odd that they are read one by one: the
     elements of all runs are columns, which are read in vectors (a channel's statistics in images of 7 × 7)."""
     x, inner = node.inputs[0], _side_by_side(node)
@@ -488,7 +488,7 @@ def _split_across(node: Node, gpu: Gpu) -> Cut | None:
         return None
     splits, blocks = 1, -(-columns // COLUMNS)
     while splits * blocks < EACH * gpu.multiprocessors and rows >= 2 * splits * (
-            FEWEST_ROWS if splits * blocks < gpu.multiprocessors else ROWS):
+            FEWEST_ROWS if splits * blocks < gpu.multiprocessors else fewest):
         splits *= 2
     return Cut(splits, 1, outer)
 

@@ -60,6 +60,16 @@ def test_splits_of_odd_runs_have_rows_enough_for_a_program(shape: tuple[int, ...
     assert rows >= split.ROWS - 1 or programs // 2 < H200.multiprocessors
 
 
+@pytest.mark.parametrize(("shape", "rows"), [((1024, 64, 13, 13), 256), ((184, 24, 13, 13), 46), ((516, 256, 7, 7), 258)])
+def test_splits_of_odd_runs_are_longer_where_each_has_a_mean_of_its_own(shape: tuple[int, ...], rows: int) -> None:
+    """What a program of squares does at its end was four times what it does for 31 rows of 64 columns (reckoned)."""
+    x = an_input(0, shape)
+    y = OPS["item"](OPS["batch_norm"](x, eps=1e-5), index=0)
+    groups = run_passes(Graph((x,), (y,)), backend_named("h200"))[1].groups
+    found = {node["splits"] for group in groups for node in group.outputs if node.op is reduce_splits}
+    assert len(found) == 1 and -(-shape[0] // found.pop()) == rows
+
+
 @pytest.mark.parametrize(("shape", "axes", "splits"), [((2, 64, 64, 64), (0, 2, 3), False), ((64, 16384), (1,), False),
                                                        ((16, 40_000), (1,), True), ((1, 400_000), (1,), True),
                                                        ((104, 65536), (1,), False), ((104, 65537), (1,), True),
