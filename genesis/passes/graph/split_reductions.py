@@ -59,6 +59,11 @@ put together at its end (H200: std of 10,624 rows of 832 float16 in 528 splits o
 25,480 rows of 635 float32 in 528 of 49, two rounds of loads each, 37.3 and 11.8 for what they give, 23.4 and 6.6 in
 132)."""
 
+ROWS_OF_RUNS: Final = 128
+"""Rows below which there are fewer splits of columns that are the elements of odd runs: their kernels compute with what
+belongs to a channel, found for each column (H200, batch norm with gradients: bfloat16[300, 64, 13, 13] in splits of ten
+rows 84 µs, of 19 40, of 75 30, torch.compile 50; float32[184, 24, 13, 13] of six rows 29.2, of 23 16.1; 22.2)."""
+
 NEARLY_ALL: Final = (32, 33)
 """(numerator, denominator): multiprocessors in use that count as all. 8192 columns in blocks of 64 use 128 of an
 H200's 132."""
@@ -346,7 +351,7 @@ def _cut(node: Node, gpu: Gpu, fewest: int = ROWS, stored: frozenset[Node] = fro
     if not results or results * extent < least:
         return None
     if last in axes:
-        cut = _split_across(node, gpu, fewest) or _split_rows(node, results, extent, gpu)
+        cut = _split_across(node, gpu, max(fewest, ROWS_OF_RUNS)) or _split_rows(node, results, extent, gpu)
         most = 1 if results > gpu.multiprocessors else MOST_OF_PIECES
         most = MOST_WHOLE if set(node["axes"]) == set(_side_by_side(node)) else most
         if gpu.multiprocessors < results <= 2 * gpu.multiprocessors:

@@ -256,7 +256,8 @@ def test_programs_of_rows_move_as_much_as_their_starts_take_the_time_of(columns:
     assert not blocks.looped and blocks.x * columns * 2 * dtype.itemsize >= 4096
     assert blocks.x * blocks.r / (32 * blocks.num_warps) <= 64
     few = an_input(0, (300, columns), dtype)
-    alone = choose_blocks(build(fuse(decomposed(Graph((few,), (norm.rms_norm(few, ndim=1, eps=1e-5),)))).groups[0]), H200)
+    graph = decomposed(Graph((few,), (norm.rms_norm(few, ndim=1, eps=1e-5),)))
+    alone = choose_blocks(build(fuse(graph).groups[0]), H200)
     assert alone.x * alone.r <= max(1024, alone.r), "few rows are on all multiprocessors"
 
 
