@@ -1126,3 +1126,32 @@ def test_elements_of_short_lines_are_a_thread_each(shape: tuple[int, ...]) -> No
     """Of eight a thread each load of a warp was of as many sectors as lanes: 13.6 µs for 14 MB (H200)."""
     kernel, = (emit(group) for group in scheduled("scatter_add", shape, 2, shape, "bfloat16").groups)
     assert kernel.name == "scatter_add" and kernel.constexprs["BLOCK"] == 32 * kernel.num_warps
+
+
+@each_value
+@pytest.mark.parametrize(("name", "shape", "axis", "count"), [
+    ("index_add", (9, 40, 6), 1, 70), ("index_copy", (9, 40, 6), 1, 70), ("index_copy", (3, 45, 70), 1, 40),
+    ("index_copy", (30, 70), 1, 90)])
+def test_rows_of_a_program_take_their_positions_at_the_same_time(name: str, shape: tuple[int, ...], axis: int,
+                                                                 count: int) -> None:
+    """The first of each row, then the second: all that hit a program's rows took turns, in which its threads met twice
+    (H200: the gradient of index_select of float16[1, 4, 121, 56, 48] along 3 at 56 places 17.2 µs, eager with its
+    forward 15). Sums are made in the order of the positions, as one thread would, and of equal ones the last wins."""
+    schedule = scheduled(name, shape, axis, (count,), "float32")
+    base, source = some(an_input(0, shape)) * 1e4, some(an_input(1, (*shape[:axis], count, *shape[axis + 1:]))) * 1e4
+    index = torch.randint(0, shape[axis], (count,), generator=torch.Generator().manual_seed(2))
+    index[::3] = 37
+    want = base.clone()
+    for i, row in enumerate(index.tolist()):
+        added = want.select(axis, row) if name == "index_add" else 0.0
+        want.select(axis, row).copy_(added + source.select(axis, i))
+    found, = run_schedule(schedule, [base, index, source], most_programs=4096)
+    assert torch.equal(found, want) and names(schedule)[-1] == name
+    assert "hit = tl.full([BLOCK, 1]" in emit(schedule.groups[-1]).source or name == "index_copy"
+
+
+@pytest.mark.parametrize(("outer", "elements"), [(484, 4096), (20, 1024)])
+def test_programs_that_compare_rows_with_positions_have_many_elements(outer: int, elements: int) -> None:
+    """As many as leave each multiprocessor two programs: to compare takes as long for few."""
+    kernel = emit(scheduled("index_add", (outer, 56, 48), 1, (56,), "float16").groups[-1])
+    assert kernel.constexprs["BLOCK"] * kernel.constexprs["COLUMNS"] == elements
