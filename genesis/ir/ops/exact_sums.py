@@ -24,7 +24,7 @@ from genesis.ir.types import DType, TensorType, bfloat16, float16, float32
 if TYPE_CHECKING:
     from numpy import ndarray
 
-MOST_POSITIONS: Final = 1 << 20
+MOST_POSITIONS: Final = (1 << 21) - 1
 """Maximum positions: the counts of infinities and NaNs have 21 bits each."""
 
 STEPS: Final = {float32: (24, 0, 254), bfloat16: (8, 0, 254), float16: (11, 102, 142)}
@@ -68,11 +68,20 @@ def windows_of(dtype: DType, count: int) -> Windows:
     return Windows(digits, first, size, -(-(end - first) // size))
 
 
+def windows_for(dtype: DType, count: int) -> Windows:
+    """The windows of sums of so many positions, of a size that may change of as many as these may be."""
+    return windows_of(dtype, min(most(count), MOST_POSITIONS))
+
+
 def exact_fits(sums: int, count: int, dtype: DType) -> bool:
-    """Whether so many sums have room for their words, and so many positions for their numbers."""
+    """Whether so many sums have room for their words, and so many positions for their numbers.
+
+    Sizes that may change are asked themselves, so that the answer is a guard: the largest of a class of three sizes are
+    eight times as many as the least.
+    """
     from genesis.ir.place import SUM_WORDS
-    return (dtype in STEPS and 0 < most(count) <= MOST_POSITIONS
-            and most(sums) * windows_of(dtype, most(count)).words <= SUM_WORDS)
+    return (dtype in STEPS and 0 < count <= MOST_POSITIONS
+            and sums * windows_for(dtype, count).words <= SUM_WORDS)
 
 
 def _type(base: TensorType, index: TensorType, source: TensorType) -> TensorType:
@@ -110,4 +119,4 @@ def sums_and_positions(base: Node, index: Node) -> tuple[int, int]:
     return prod(base.type.shape), prod(index.type.shape)
 
 
-__all__ = ["MOST_POSITIONS", "Windows", "exact_fits", "exact_sums", "sums_and_positions", "windows_of"]
+__all__ = ["MOST_POSITIONS", "Windows", "exact_fits", "exact_sums", "sums_and_positions", "windows_for", "windows_of"]

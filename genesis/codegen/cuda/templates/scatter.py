@@ -80,8 +80,8 @@ def _rows(group: Group, node: Node) -> KernelSource:
     if across:
         block = min(power_of_two(rows), ROWS)
         spread = outer * inner
-        columns = next(each // block for each in ACROSS if each == ACROSS[-1] or most(rows) > ROWS and (
-            hint(spread) * hint(rows) >= PROGRAMS * each * H200.multiprocessors))
+        columns = next(each // block for each in ACROSS if each == ACROSS[-1] or (most(rows) > ROWS and (
+            hint(spread) * hint(rows) >= PROGRAMS * each * H200.multiprocessors)))
         sizes["spread"] = spread
         grid = (-(-spread // columns), -(-rows // block), 1)
         first = [f"row_0 = tl.program_id(1){integer} * BLOCK",
