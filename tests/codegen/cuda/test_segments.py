@@ -1189,7 +1189,8 @@ def test_few_columns_are_few_beside_each_other(columns: int) -> None:
 @pytest.mark.parametrize(("shape", "where", "dtype", "kernel"), [
     ((20, 144, 200), (16, 144, 200), "float32", "lines_summed"),
     ((20, 144, 200), (8, 144, 200), "float32", "scatter_add"),
-    ((20, 144, 200), (16, 144, 199), "float32", "scatter_add"), ((20, 144, 200), (16, 144, 200), "int64", "scatter_add")])
+    ((20, 144, 200), (16, 144, 199), "float32", "scatter_add"),
+    ((20, 144, 200), (16, 144, 200), "int64", "scatter_add")])
 def test_columns_of_few_positions_are_read_once(shape: tuple[int, ...], where: tuple[int, ...], dtype: str,
                                                 kernel: str) -> None:
     assert kernel in names(scheduled("scatter_add", shape, 0, where, dtype))

@@ -1,8 +1,9 @@
 """Elements of rows by one index, from shared memory (`ir/ops/row_takes.py`).
 
 A program brings one row there, or two that lie one behind the other, in vectors of 16 bytes where rows are whole ones,
-and goes through the index once for both. Neighbouring lanes write neighbouring elements; they read words in any of the banks, some three turns for
-32 of them where a cache would look up 28 lines.
+and goes through the index once for both, whose next positions are on their way meanwhile. Neighbouring lanes write
+neighbouring elements; they read words in any of the banks, some three turns for 32 of them where a cache would look up
+28 lines.
 """
 
 from __future__ import annotations
