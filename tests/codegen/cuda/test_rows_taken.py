@@ -52,7 +52,8 @@ def run(schedule: Schedule, x: torch.Tensor, index: torch.Tensor) -> tuple[torch
     return found, int(word) - 100_000 if int(word) else 0
 
 
-@by_default("shape0-*", "shape1-*-True", "*-float16-False", "shape3-*-True", "shape4-*-False", "shape5-*-True", "shape6-*-False")
+@by_default("shape0-*", "shape1-*-True", "*-float16-False", "shape3-*-True", "shape4-*-False", "shape5-*-True",
+            "shape6-*-False")
 @pytest.mark.parametrize("checked", [False, True])
 @pytest.mark.parametrize(("shape", "count", "dtype"), [
     ((2, 133, 1032), 1500, "bfloat16"), ((265, 1024), 300, "float32"), ((270, 8192), 1024, "float16"),

@@ -96,7 +96,8 @@ def _copied(length: int, beside: int, size: int, threads: int) -> list[str]:
     count = f"({beside} * {length} // {of_one // size})"
     block = min(power_of_two(beside * most(length) * size // of_one), AT_ONCE // (4 if whole else 1) * threads)
     if whole:
-        lines = [f"g_whole_rows(words + piece * 16, x_rows + row_0 * {length} + piece * {16 // size}, {count} - piece, {block})"]
+        lines = [f"g_whole_rows(words + piece * 16, x_rows + row_0 * {length} + piece * {16 // size}, {count} - piece, "
+                 f"{block})"]
     else:
         lines = [f"near = piece + tl.arange(0, {block})", f"row_mask = near < {count}",
                  f"g_put_elements(words + near * {size}, tl.load(x_rows + row_0 * {length} + near, mask=row_mask, "
