@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 MOST_POSITIONS: Final = (1 << 21) - 1
 """Maximum positions: the counts of infinities and NaNs have 21 bits each."""
 
+WORDS_READ: Final = 3
+"""Words of a sum that are read and cleared, of a normal distribution's numbers."""
+
+WORDS_NEAR: Final = 4 << 20
+"""Words up to which those stay in the L2 until they are read: of 1.86 million bfloat16 sums they are 45 MB, which with a
+gather took 66.5 µs of an H200, and 55.2 line by line."""
+
 STEPS: Final = {float32: (24, 0, 254), bfloat16: (8, 0, 254), float16: (11, 102, 142)}
 """dtype → (bits of a number, first and last of the powers of two as float32 counts them, from 2^-149 on)."""
 
@@ -80,8 +87,10 @@ def exact_fits(sums: int, count: int, dtype: DType) -> bool:
     eight times as many as the least.
     """
     from genesis.ir.place import SUM_WORDS
-    return (dtype in STEPS and 0 < count <= MOST_POSITIONS
-            and sums * windows_for(dtype, count).words <= SUM_WORDS)
+    if dtype not in STEPS or not 0 < count <= MOST_POSITIONS:
+        return False
+    windows = windows_for(dtype, count)
+    return sums * windows.words <= SUM_WORDS and sums * min(windows.many, WORDS_READ) <= WORDS_NEAR
 
 
 def _type(base: TensorType, index: TensorType, source: TensorType) -> TensorType:
@@ -119,4 +128,4 @@ def sums_and_positions(base: Node, index: Node) -> tuple[int, int]:
     return prod(base.type.shape), prod(index.type.shape)
 
 
-__all__ = ["MOST_POSITIONS", "Windows", "exact_fits", "exact_sums", "sums_and_positions", "windows_for", "windows_of"]
+__all__ = ["MOST_POSITIONS", "WORDS_READ", "Windows", "exact_fits", "exact_sums", "sums_and_positions", "windows_for", "windows_of"]

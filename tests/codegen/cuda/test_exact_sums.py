@@ -146,6 +146,9 @@ def test_what_is_not_finite_stays_in_its_sum() -> None:
 def test_more_sums_or_positions_than_have_room_take_another_form() -> None:
     float32 = dtype_named("float32")
     assert exact_fits(1_200_000, 100_000, float32) and not exact_fits(1_400_000, 100_000, float32)
+    assert exact_fits(1_390_000, 1_390_000, dtype_named("bfloat16"))  # more words of others would leave the L2
+    assert not exact_fits(1_400_000, 1_400_000, dtype_named("bfloat16"))
+    assert exact_fits(1_700_000, 1_700_000, dtype_named("float16"))
     assert exact_fits(900, MOST_POSITIONS, float32) and not exact_fits(900, MOST_POSITIONS + 1, float32)
     assert not exact_fits(900, 100, dtype_named("float64")) and not exact_fits(900, 100, int32)
 
