@@ -36,8 +36,9 @@ from genesis.ir.sym_int import hint, most
 from genesis.ir.types import DType, bool_, int32
 from genesis.passes.groups import Group
 
-COMPARED: Final = 2048
-"""Pairs of a row and a position that a program compares at a time."""
+COMPARED: Final = {"index_add": 2048, "index_copy": 8192}
+"""Pairs of a row and a position that a program compares at a time: again for each position of a row where they are
+added, once where the last one is written."""
 
 SHORT: Final = 64
 """Elements of a row from which on a program of one row keeps its threads busy."""
@@ -116,7 +117,7 @@ def _rows(group: Group, node: Node) -> KernelSource:
                   "    mine = tl.load(index + position, mask=position < count, other=-1) == row",
                   *(f"    {line}" for line in _hits(node, from_row, dtype))]
     lines.append(f"tl.store(out + at, {_stored('total', node)}, mask=inside)")
-    blocks_of = {"BLOCK": block, "COLUMNS": columns, "SEARCHED": batch_block(count, COMPARED // block)}
+    blocks_of = {"BLOCK": block, "COLUMNS": columns, "SEARCHED": batch_block(count, COMPARED[node.op.name] // block)}
     return _kernel(group, node, lines, sizes, blocks_of, grid, 8 if block * columns >= 4096 else 4)
 
 
