@@ -37,9 +37,15 @@ SMALLEST: Final = {True: 1024, False: 64}
 LARGEST: Final = 8192
 """Maximum elements of a chunk: what a program scans in one piece."""
 
-WHOLE: Final = 8192
-"""Maximum elements of a row that stays whole, however few there are: a program scans it in one piece, in some 3 µs, and
-three launches take 6 (reckoned)."""
+WHOLE: Final = {True: 8192, False: 4096}
+"""Maximum elements of a {row: …, column: …} that stays whole, however few there are, by whether the scanned axis is the
+last. A program scans a row in one piece, in some 3 µs, and three launches take 6 (reckoned). Programs of eight columns
+take 2.5 µs and 1.8 for 1,000 elements, three launches 10.5 to 12.5 (H200: cumsum over 0 of float32[1000, 512] 3.8 µs
+whole and 11.6 in chunks, [4000, 256] 9.4 and 12.4, [8192, 96] 17.3 and 10.7)."""
+
+WHOLE_EXPONENTIALS: Final = 2048
+"""The same of columns of `logcumsumexp`, whose states cost more to combine (H200: over 0 of bfloat16[1000, 512] 6.2 µs
+whole and 14.7 in chunks, of float32[2000, 64] 13.5 in chunks)."""
 
 
 def split_scans(graph: Graph, gpu: Gpu) -> Graph:
@@ -65,7 +71,9 @@ def _split(node: Node, enough: int) -> Node | None:
     outer, inner = prod(shape[:axis]), prod(shape[axis + 1:])
     programs = outer * -(-inner // COLUMNS)
     chunk = SMALLEST[inner == 1]
-    if not 0 < programs < enough or length < 4 * chunk or (inner == 1 and length <= WHOLE):
+    exponentials = decays or node.op is scan.logcumsumexp
+    whole = min(WHOLE[inner == 1], WHOLE_EXPONENTIALS if exponentials and inner != 1 else LARGEST)
+    if not 0 < programs < enough or length < 4 * chunk or length <= whole:
         return None
     while chunk < LARGEST and length * programs > 4 * enough * chunk:
         chunk *= 2

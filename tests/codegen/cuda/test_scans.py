@@ -61,9 +61,9 @@ def test_scans(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], axis: in
 @pytest.mark.parametrize(("name", "reverse"), [(name, reverse) for name in (
     "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp") for reverse in (False, True)
     if not reverse or name not in ("cummax", "cummin")])
-@pytest.mark.parametrize(("shape", "dtype"), [((2, 300, 35), bfloat16), ((1, 2100, 3), float32),
-                                              ((1, 300, 34), bfloat16)])
-def test_columns_that_come_one_by_one_are_loaded_a_round_ahead(shape: tuple[int, ...], dtype: DType, name: str,
+@pytest.mark.parametrize(("shape", "dtype"), [((2, 700, 35), bfloat16), ((1, 2100, 3), float32),
+                                              ((1, 1100, 34), bfloat16)])
+def test_columns_that_are_scanned_in_rounds_are_loaded_a_round_ahead(shape: tuple[int, ...], dtype: DType, name: str,
                                                                reverse: bool) -> None:
     """Each of the rounds waited for memory (H200: cumsum of bfloat16[100, 3000, 51] 155 µs)."""
     x = an_input(0, shape, dtype)
@@ -77,6 +77,48 @@ def test_columns_that_come_one_by_one_are_loaded_a_round_ahead(shape: tuple[int,
     text = emit(schedule.groups[0]).source
     assert "in0_at_next = tl.load" in text
     assert text.index("in0_at_held = in0_at_next") < text.rindex("in0_at_next = tl.load") < text.rindex("tl.store")
+
+
+@pytest.mark.parametrize(("shape", "name", "dtype", "blocks"), [
+    ((200, 100_000), "cummax", bfloat16, (128, 16, 4)), ((303, 83, 2048), "cummin", bfloat16, (128, 16, 4)),
+    ((17, 100_000), "cumsum", bfloat16, (128, 32, 4)), ((700, 6003), "cummax", bfloat16, (32, 64, 4)),
+    ((3000, 4096), "cummax", bfloat16, (16, 256, 8)), ((513, 2048), "cumsum", float32, (16, 256, 8)),
+    ((300, 1000), "cumsum", float32, (8, 512, 8)), ((105, 1327), "cumprod", float32, (8, 128, 4)),
+    ((4000, 256), "cumsum", float32, (8, 512, 8)), ((5000, 128), "cummax", bfloat16, (8, 512, 8))])
+def test_a_thread_has_elements_of_one_column_and_no_multiprocessor_idles(
+        shape: tuple[int, ...], name: str, dtype: DType, blocks: tuple[int, int, int]) -> None:
+    """Threads that had vectors of columns combined their states with all others of the program, 128 of them for 200
+    elements; 1000 rows of 512 were three launches, and longer ones four programs."""
+    x = an_input(0, shape, dtype)
+    axis = len(shape) - 2
+    node = getattr(scan, name)(x, axis=axis)
+    outputs = tuple(item(node, index=i) for i in (0, 1)) if isinstance(node.type, tuple) else (node,)
+    groups = run_passes(Graph((x,), outputs), backend_named("h200"))[1].groups
+    kernel, = (emit(group) for group in groups)
+    assert (kernel.constexprs["XBLOCK"], kernel.constexprs["RBLOCK"], kernel.num_warps) == blocks
+    assert "x = g_unknown(x)" in kernel.source
+
+
+def test_many_columns_that_one_block_has_in_vectors_stay_in_them() -> None:
+    for shape, alone in (((40, 200, 256), False), ((8, 300, 16384), True), ((40, 200, 250), True),
+                         ((2, 200, 256), True)):
+        x = an_input(0, shape, bfloat16)
+        kernel = emit(fuse(Graph((x,), (scan.cumsum(x, axis=1),))).groups[0])
+        assert ("x = g_unknown(x)" in kernel.source) == alone
+
+
+@by_default("*-cummax-*", "*float32-cumsum-*")
+@pytest.mark.parametrize(("name", "reverse"), [
+    ("cumsum", False), ("cumsum", True), ("cummax", False), ("cummin", False), ("cumprod", True)])
+@pytest.mark.parametrize("dtype", [bfloat16, float32], ids=str)
+@pytest.mark.parametrize("shape", [(2, 41, 200), (30, 300), (33, 225)])
+def test_a_thread_walks_along_a_column_where_they_are_many(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...],
+                                                           dtype: DType, name: str, reverse: bool) -> None:
+    monkeypatch.setattr(template, "WALKERS", 1)
+    got, want, text = scanned(an_input(0, shape, dtype), name, len(shape) - 2, reverse)
+    near(got, want)
+    assert "whole0, later0" not in text or shape[-2] > 32  # no state of another thread
+    assert ("in0_at_next = tl.load" in text) == (shape[-2] > 32)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -188,7 +230,7 @@ def test_gradients_of_few_long_rows_of_logcumsumexp_are_made_in_chunks(
         monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], dtype: str, reverse: bool) -> None:
     """One program had all of a row (H200: float32[65536] with gradients 73 µs, torch.compile 35)."""
     monkeypatch.setattr(split_scans, "SMALLEST", {True: 16, False: 16})
-    monkeypatch.setattr(split_scans, "WHOLE", 0)
+    monkeypatch.setattr(split_scans, "WHOLE", {True: 0, False: 0})
     nodes, axis, inf = [an_input(i, shape, dtype_named(dtype)) for i in range(3)], int(shape[0] == 2), float("inf")
     g, x = some(nodes[0]).float(), some(nodes[1]).float()
     x.select(1 - axis, 0)[150] = inf
@@ -251,7 +293,7 @@ def test_few_long_rows_of_logcumsumexp_are_scanned_in_chunks(monkeypatch: pytest
                                                              reverse: bool) -> None:
     """One program had all 100,000 rows of 18 columns."""
     monkeypatch.setattr(split_scans, "SMALLEST", {True: 16, False: 16})
-    monkeypatch.setattr(split_scans, "WHOLE", 0)
+    monkeypatch.setattr(split_scans, "WHOLE", {True: 0, False: 0})
     x, axis, inf = an_input(0, shape), int(shape[0] == 2), float("inf")
     data = some(x)
     for value, at in ((-inf, slice(0, 40)), (inf, slice(150, 151)), (float("nan"), slice(190, 191))):
@@ -316,7 +358,7 @@ def test_recurrence(monkeypatch: pytest.MonkeyPatch, reverse: bool, loops: bool)
 def test_few_long_rows_are_scanned_in_chunks(monkeypatch: pytest.MonkeyPatch, name: str, shape: tuple[int, ...],
                                              axis: int, dtype: str, reverse: bool) -> None:
     monkeypatch.setattr(split_scans, "SMALLEST", {True: 16, False: 16})
-    monkeypatch.setattr(split_scans, "WHOLE", 0)
+    monkeypatch.setattr(split_scans, "WHOLE", {True: 0, False: 0})
     x = an_input(0, shape, dtype_named(dtype))
     data = some(x) if name == "cumsum" else 1 + some(x) % 2 / 8 if data_is_float(dtype) else 1 - 2 * (some(x) % 2)
     got, kernels = results(getattr(scan, name)(x, axis=axis, reverse=reverse), [x], [data.to(getattr(torch, dtype))])
@@ -326,7 +368,8 @@ def test_few_long_rows_are_scanned_in_chunks(monkeypatch: pytest.MonkeyPatch, na
     torch.testing.assert_close(got[0], want.to(got[0].dtype), rtol=loose, atol=loose)
 
 
-@pytest.mark.parametrize(("shape", "kernels"), [((3, 8192), 1), ((3, 8193), 3), ((3, 300, 5), 3)])
+@pytest.mark.parametrize(("shape", "kernels"), [((3, 8192), 1), ((3, 8193), 3), ((3, 4096, 5), 1),
+                                                ((3, 4097, 5), 3)])
 def test_rows_that_a_program_scans_in_one_piece_are_not_cut(shape: tuple[int, ...], kernels: int) -> None:
     """Of others both kernels that read a value compute it: to write it first was a fourth kernel."""
     x = an_input(0, shape)
@@ -381,7 +424,7 @@ def test_what_a_scan_reads_through_views_is_computed_as_it_reads() -> None:
 def test_chunks_and_their_totals_both_compute_what_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 16 bits, whose totals are of float32, too: the cast between them made it a kernel of its own."""
     monkeypatch.setattr(split_scans, "SMALLEST", {True: 16, False: 16})
-    monkeypatch.setattr(split_scans, "WHOLE", 0)
+    monkeypatch.setattr(split_scans, "WHOLE", {True: 0, False: 0})
     x = an_input(0, (2, 203), bfloat16)
     node = scan.cumprod(p.add(p.mul(x, 0.001), 1.0), axis=1)
     schedule = run_passes(Graph((x,), (node,)), backend_named("h200"))[1]

@@ -22,8 +22,8 @@ from genesis.codegen.cuda.templates import shifted_scans, sort_helpers
 from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.rows import Rows, result
 from genesis.codegen.cuda.templates.scan_blocks import (
+    alone,
     blocks_of,
-    come_one_by_one,
     in_vectors,
     shifted_by,
     stretches_beside,
@@ -76,13 +76,14 @@ class _Emitter:
         self.types = _state_types(node, self.scan)
         stored = [x.dtype for i in range(len(self.scan.read)) if (x := result(group, i)) is not None]
         self.across = None if self.chunk else stretches_of(self.rows, stored, gpu)
-        self.alone = self.scan.heavy and self.rows.inner > 1 and self.types[0].itemsize == 4
-        alone = len(self.scan.read) == 1  # places of 64 bits beside have no vectors of as many elements
-        self.shifted = shifted_by(self.rows, node.dtype.itemsize) if alone and not self.chunk and not self.across else 0
+        self.alone = alone(self.rows, self.types, self.scan.heavy, gpu)
+        single = len(self.scan.read) == 1  # places of 64 bits beside have no vectors of as many elements
+        plain = single and not self.chunk and not self.across
+        self.shifted = shifted_by(self.rows, node.dtype.itemsize) if plain else 0
         self.blocks = blocks_of(self.rows, self.extent, self.types, bool(self.chunk), self.shifted, gpu,
                                 self.scan.heavy)
         self.loops = self.extent > self.blocks.step
-        self.ahead = self.loops and bool(self.rows.loads()) and (self.alone or come_one_by_one(self.rows))
+        self.ahead = self.loops and self.alone and bool(self.rows.loads())
         loads = [s for vars in ("xr", "r") for s in self.rows.kernel.loads(vars)]
         elements = self.blocks.x * self.blocks.step
         self.stages = stages_with_room(elements * sum(s.out.dtype.itemsize for s in loads), 1, gpu,
@@ -125,7 +126,7 @@ class _Emitter:
         rows, program = self.rows, "tl.program_id(0)"
         first = ["part = tl.program_id(0) % parts"] if self.chunk else []
         first += rows.x_lines(f"{program} // parts" if self.chunk else program)
-        if self.alone and not in_vectors(rows, self.blocks.step):
+        if self.alone and not in_vectors(rows, self.blocks):
             first.append("x = g_unknown(x)")  # of a run Triton would give a thread several neighbours
         if self.loops or self.chunk:
             first += [f"carry{i} = tl.full([XBLOCK, 1], {self.nothing[i]}, {triton_type(self.types[i])})"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from genesis.codegen.cuda.block_sizes import batch_block, power_of_two
+from genesis.codegen.cuda.block_sizes import batch_block, middling, power_of_two
 from genesis.codegen.cuda.column_blocks import SHORT_COLUMNS
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.row_edges import plain
@@ -25,21 +25,25 @@ STEP: Final = 4096
 TILE: Final = 8192
 """Elements of a block of columns that are scanned at a time."""
 
-AHEAD_TILE: Final = 4096
-"""The same where what is scanned next waits in registers, for states of one number."""
-
-AHEAD_EACH: Final = 16
-"""Elements of a thread there (H200, kernels alone: cumsum of bfloat16[100, 3000, 51] along its second axis, 160
-programs of 8192 elements that waited for memory in each of 12 rounds, 155 µs; 54 so)."""
-
-COPIED: Final = 8
-"""Bytes of neighbours from which on they are copied to shared memory ahead of their use. Two bytes cannot be; of four
-Triton knows no vector, and lays them out so that lanes meet in one bank (H200: cumsum of float32[200, 1500, 63] along
-its second axis 203 µs, torch.compile 90)."""
-
 ALONE_EACH, ALONE_WARPS = 16, 8
 """Elements of a thread that has them of one column, two or four times as many where that is all of it, and most warps
-that share columns."""
+that share columns (H200, kernels alone, µs of vectors of columns, whose states all threads of a program combine, and
+so: cummax over 0 of bfloat16[200, 100000] 291, 63, of bfloat16[5000, 128] 214, 25; cumsum over 0 of float32[105, 1327]
+5.9, 3.5; torch.compile 168, 1012, 7.0)."""
+
+WALKED, WALKERS = 128, 128
+"""Columns of a program that walks along them, a thread each, and for each multiprocessor from which on it does (H200,
+cummax over 0 of float32[200, 30000] 28.5 µs, 32.1 where four threads share a column; torch.compile 71)."""
+
+SHORT_OF_FEW: Final = 64
+"""Elements of columns, fewer than 32 side by side, up to which a thread has vectors of them."""
+
+FEWEST_COLUMNS: Final = 8
+"""Columns of a program where they are few: a sector of 32-bit elements."""
+
+LONG: Final = 1024
+"""Elements of a column from which on a multiprocessor is better off with two programs of half as many (H200, cummax
+over 0 of bfloat16[3000, 4096]: 32 columns each 68 µs, 16 49)."""
 
 SMALLEST: Final = 2048
 """Elements of a block of short columns below which it takes those of neighbouring outer indices, too (H200: cumsum of
@@ -104,22 +108,40 @@ def blocks_of(rows: Rows, extent: int, types: Sequence[DType], chunks: bool, shi
         return Blocks(x, step, max(1, min(x * step // (32 * each), 16)))
     if numbers > 1 and types[0].itemsize == 8:
         numbers *= 2  # registers have no room for as many states of 64 bits (logcumsumexp: a kilobyte was spilled)
-    if heavy and types[0].itemsize == 4:
-        return _blocks_of_single_columns(rows, size, gpu)
+    if alone(rows, types, heavy, gpu):
+        parts = -(-rows.length // extent) if chunks else 1
+        return _blocks_of_single_columns(rows, size, parts, heavy, gpu)
     states = len(types)
     x = min(power_of_two(rows.inner), COLUMNS)
-    if size > AHEAD_TILE // numbers // x and come_one_by_one(rows):
-        return Blocks(x, AHEAD_TILE // numbers // x, AHEAD_TILE // numbers // AHEAD_EACH // 32)
     step = min(size, TILE // numbers // x)
     while step == size and x * step < SMALLEST // numbers and hint(rows.rows) >= 2 * x * PROGRAMS:
         x *= 2
     return Blocks(x, step, max(4, min(x * step * states // 1024, 16)))
 
 
-def _blocks_of_single_columns(rows: Rows, size: int, gpu: GpuModel) -> Blocks:
-    """A thread has short columns, or a stretch of a longer one beside others of 32 columns."""
+def alone(rows: Rows, types: Sequence[DType], heavy: bool, gpu: GpuModel) -> bool:
+    """Whether a thread has elements of one column alone, so many more of them, and combines their state with those of
+    few other threads or none.
+
+    Not where columns are so short that there is little to combine, nor short ones of few neighbours, which vectors read
+    with fewer of a line's sectors twice, nor many that one block has in vectors of eight (H200: cumsum of bfloat16[40,
+    200, 256] along its second axis 5.5 µs so, 8.1 alone, of [8, 300, 16384], in two rounds, 126 and 51).
+    """
+    if rows.inner == 1 or (types[0].itemsize > 4 and (heavy or len(types) > 1)):
+        return False
+    if heavy:
+        return True
+    size, several = power_of_two(rows.length), neighbours(rows)
+    if len(types) == 1 and several >= 8 and 2 * SHORTEST < size <= TILE // COLUMNS:
+        return hint(rows.rows) < 2 * COLUMNS * gpu.multiprocessors
+    return size > (SHORT_OF_FEW if several > 1 and hint(rows.inner) < COLUMNS else SHORTEST)
+
+
+def _blocks_of_single_columns(rows: Rows, size: int, parts: int, heavy: bool, gpu: GpuModel) -> Blocks:
+    """A thread has short columns, or a stretch of a longer one beside others of 32 columns, fewer where those would
+    leave multiprocessors idle. Where columns are many it walks along one by itself."""
     many = hint(rows.rows) >= 32 * BUSY_WARPS // 2 * gpu.multiprocessors
-    if size <= (4 if many else 2) * ALONE_EACH:  # what of a block lies behind the column's end costs nothing there
+    if heavy and size <= (4 if many else 2) * ALONE_EACH:  # what of a block lies behind the column's end costs nothing
         warps, columns = 4, neighbours(rows)  # whole vectors of them, where their elements are few
         while columns > 1 and columns * size > 2 * ALONE_EACH:
             columns //= 2
@@ -128,13 +150,23 @@ def _blocks_of_single_columns(rows: Rows, size: int, gpu: GpuModel) -> Blocks:
         while warps > 1 and hint(rows.rows) < 64 * warps * columns * gpu.multiprocessors:
             warps //= 2
         return Blocks(32 * warps * columns, size, warps)
-    step = min(size, ALONE_EACH * ALONE_WARPS)
-    return Blocks(32, step, step // ALONE_EACH)
+    columns = middling(rows.rows) * parts
+    if not heavy and columns >= WALKERS * gpu.multiprocessors:
+        return Blocks(WALKED, size if size <= 2 * ALONE_EACH else ALONE_EACH, WALKED // 32)
+    x, most = COLUMNS, gpu.multiprocessors * 9 // 10
+    if middling(rows.length) >= LONG:
+        most *= 2
+    while x > FEWEST_COLUMNS and columns < x * most:
+        x //= 2
+    warps = ALONE_WARPS if heavy or x < COLUMNS else ALONE_WARPS // 2
+    step = min(size, ALONE_EACH * 32 * warps // x)
+    return Blocks(x, step, max(min(4, warps), x * step // (32 * ALONE_EACH)))
 
 
-def in_vectors(rows: Rows, size: int) -> bool:
+def in_vectors(rows: Rows, blocks: Blocks) -> bool:
     """Whether a thread's registers hold whole columns of a vector of neighbours, so that it has no need of others'."""
-    return neighbours(rows) * size <= 2 * ALONE_EACH
+    several = neighbours(rows)
+    return several * blocks.step <= 2 * ALONE_EACH and blocks.x >= 32 * blocks.warps * several
 
 
 def neighbours(rows: Rows) -> int:
@@ -160,11 +192,3 @@ def stretches_beside(rows: Rows, blocks: Blocks, alone: bool) -> int:
         return max(1, 32 * blocks.warps // blocks.x)
     several = min(neighbours(rows), blocks.x)
     return max(1, min(32 * blocks.warps * several // blocks.x, blocks.step))
-
-
-def come_one_by_one(rows: Rows) -> bool:
-    """Whether columns are loaded as they are, a word or less at a time: nothing good copies such ahead to shared
-    memory, and without that a program would wait for memory in each round."""
-    loads = rows.kernel.loads("xr")
-    return rows.inner > 1 and bool(loads) and all(
-        s.out.dtype.itemsize * twos(as_written(rows.inner)) < COPIED for s in loads)
