@@ -16,7 +16,7 @@ MOST_SHARING: Final = 160
 EXCHANGE_BYTES: Final = 4 * EXCHANGE_FLAGS + MOST_SHARING * 128 * 256 * 4
 """Bytes of a stream's exchange memory: behind the flags a tile of float32 for each program."""
 
-SUM_WORDS: Final = 8 << 20
+SUM_WORDS: Final = 16 << 20
 """Words of 64 bits behind those bytes, which kernels leave 0: sums in whole numbers (`ir/ops/exact_sums.py`). A plan
 has them only if one of its kernels does."""
 

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from genesis.config import config
 from genesis.ir.gpu_figures import H200
 from genesis.ir.ops.block_rows import block_of, fits_blocks
-from genesis.ir.ops.exact_sums import exact_fits
+from genesis.ir.ops.exact_sums import WORDS_READ, exact_fits
 from genesis.ir.ops.line_sums import (
     ALL_AT_ONCE,
     MOST_SUMS,
@@ -67,9 +67,6 @@ LONGEST: Final = {False: 1 << 14, True: 1 << 17}
 
 LEAST_SHARE: Final = 1 << 10
 """Minimum sums of a program that has a share of a line's because there are few programs."""
-
-WORDS_READ: Final = 3
-"""Words of a sum that are read and cleared, of a normal distribution's numbers."""
 
 IN_ANY_ORDER: Final = {int32, int64}
 """Dtypes whose sums do not depend on the order."""

@@ -13,15 +13,18 @@ import genesis
 from genesis import engine
 from genesis.codegen.cuda.compile import compile_sources
 from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.source import Exchange
 from genesis.codegen.cuda.templates.exact_sums import AT_ONCE, EACH, ROUNDS
 from genesis.codegen.cuda.worker import compiled_by_triton
 from genesis.engine.backends import FakeCUDABackend, backend_named
 from genesis.ir import Graph
 from genesis.ir.node import Node, literal
-from genesis.ir.ops import leaves
+from genesis.ir.ops import indexing, leaves
 from genesis.ir.ops.exact_sums import MOST_POSITIONS, STEPS, exact_fits, exact_sums, windows_of
 from genesis.ir.ops.indexing import scatter_add
 from genesis.ir.ops.row_number import in_range, report
+from genesis.ir.place import SUM_WORDS
+from genesis.ir.size_trace import Trace
 from genesis.ir.types import dtype_named, int32, int64
 from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
@@ -142,9 +145,29 @@ def test_what_is_not_finite_stays_in_its_sum() -> None:
 
 def test_more_sums_or_positions_than_have_room_take_another_form() -> None:
     float32 = dtype_named("float32")
-    assert exact_fits(600_000, 100_000, float32) and not exact_fits(700_000, 100_000, float32)
+    assert exact_fits(1_200_000, 100_000, float32) and not exact_fits(1_400_000, 100_000, float32)
+    assert exact_fits(1_390_000, 1_390_000, dtype_named("bfloat16"))  # more words of others would leave the L2
+    assert not exact_fits(1_400_000, 1_400_000, dtype_named("bfloat16"))
+    assert exact_fits(1_700_000, 1_700_000, dtype_named("float16"))
     assert exact_fits(900, MOST_POSITIONS, float32) and not exact_fits(900, MOST_POSITIONS + 1, float32)
     assert not exact_fits(900, 100, dtype_named("float64")) and not exact_fits(900, 100, int32)
+
+
+@pytest.mark.parametrize(("lines", "fits"), [(7, True), (14, False)])
+def test_sizes_that_may_change_are_asked_whether_they_have_room(lines: int, fits: bool) -> None:
+    """The largest of their classes, 15 lines of 131,071 sums, have none: seven of 90,010 were added up line by line
+    (H200: index_add onto bfloat16[7, 90010] 31.6 µs, eager 15.4)."""
+    with Trace(A=lines, B=90_010, C=90_000) as trace:
+        a, b, c = (trace.symbol(name) for name in "ABC")
+        assert exact_fits(a * b, a * c, dtype_named("float32")) == fits
+        base, index, added = an_input(0, (a, b)), an_input(1, (a, c), int64), an_input(2, (a, c))
+        schedule = run_passes(Graph((base, index, added), (indexing.scatter_add(base, index, added, axis=1),)),
+                              backend_named("h200"))[1]
+        kernel = emit(schedule.groups[0])
+        assert (kernel.name == "exact_sums") == fits
+        if fits:
+            words, = (x for x in kernel.args if isinstance(x, Exchange) and x.offset)
+            assert words.type.numel == SUM_WORDS
 
 
 @by_default("*-100000-float32")

@@ -52,10 +52,13 @@ def run(schedule: Schedule, x: torch.Tensor, index: torch.Tensor) -> tuple[torch
     return found, int(word) - 100_000 if int(word) else 0
 
 
-@by_default("shape0-*", "*-float32-True", "*-float16-False")
+@by_default("shape0-*", "shape1-*-True", "*-float16-False", "shape3-*-True", "shape4-*-False", "shape5-*-True",
+            "shape6-*-False")
 @pytest.mark.parametrize("checked", [False, True])
 @pytest.mark.parametrize(("shape", "count", "dtype"), [
-    ((2, 133, 1032), 1500, "bfloat16"), ((265, 1024), 300, "float32"), ((270, 8192), 1024, "float16")])
+    ((2, 133, 1032), 1500, "bfloat16"), ((265, 1024), 300, "float32"), ((270, 8192), 1024, "float16"),
+    ((141, 1531), 1100, "bfloat16"), ((133, 5003), 700, "float32"),
+    ((67, 16_383), 4100, "float32"), ((66, 30_000), 5000, "bfloat16")])
 def test_elements_are_those_of_their_rows(shape: tuple[int, ...], count: int, dtype: str, checked: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(shape, generator=generator).to(getattr(torch, dtype))
@@ -71,7 +74,7 @@ def test_elements_of_other_sizes_are_taken_where_they_lie() -> None:
     gpu, index = backend_named("h200"), an_input(1, (5,), int64)
     for name, shares in (("bool", False), ("int8", False), ("float64", False), ("float32", True), ("float16", True)):
         assert gpu.supports(taken_in_rows(index, an_input(0, (3, 16), dtype_named(name)))) is shares
-    assert not gpu.supports(taken_in_rows(index, an_input(0, (3, 13), dtype_named("float32"))))
+    assert not gpu.supports(taken_in_rows(index, an_input(0, (3, 16_385), dtype_named("float32"))))
 
 
 def test_an_index_outside_is_told() -> None:
@@ -82,8 +85,8 @@ def test_an_index_outside_is_told() -> None:
 
 
 def test_other_rows_are_read_where_they_lie() -> None:
-    """Few rows, short rows, rows of which little is read, rows of no whole vectors, and what is computed with."""
-    for shape, count in (((200, 8192), 2048), ((300, 512), 2048), ((300, 8192), 64), ((300, 4099), 2048)):
+    """Few rows, short rows, rows of which little is read, long ones, and what is computed with."""
+    for shape, count in (((60, 8192), 2048), ((300, 512), 2048), ((300, 8192), 64), ((300, 33_000), 9000)):
         assert names(taken(shape, count)) == ["in_range_take"]
     assert "taken_in_rows" not in names(taken((300, 8192), 2048, returned=False))
 

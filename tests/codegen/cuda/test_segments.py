@@ -483,6 +483,7 @@ def test_where_many_of_a_column_meet_those_of_the_lanes_are_added_as_a_tree(
         monkeypatch: pytest.MonkeyPatch, dtype: str, small: bool, lanes: int) -> None:
     """Of 40 positions of one sum four lanes take four each, twice: more than `MANY_TURNS`. The eight behind them take
     turns. Where a column has one lane, its positions do, whatever their number."""
+    monkeypatch.setattr(line_sums, "FEW_PROGRAMS", 0)
     (_, added), want, found = columns_summed(monkeypatch, (1, 40, 5, 1), dtype, small)
     pieces = [*added.split(lanes, 1)[:32 // lanes], *added[:, 32:].split(1, 1)]
     for piece in pieces:
@@ -1126,3 +1127,70 @@ def test_elements_of_short_lines_are_a_thread_each(shape: tuple[int, ...]) -> No
     """Of eight a thread each load of a warp was of as many sectors as lanes: 13.6 µs for 14 MB (H200)."""
     kernel, = (emit(group) for group in scheduled("scatter_add", shape, 2, shape, "bfloat16").groups)
     assert kernel.name == "scatter_add" and kernel.constexprs["BLOCK"] == 32 * kernel.num_warps
+
+
+@each_value
+@pytest.mark.parametrize(("name", "shape", "axis", "count"), [
+    ("index_add", (9, 40, 6), 1, 70), ("index_copy", (9, 40, 6), 1, 70), ("index_copy", (3, 45, 70), 1, 40),
+    ("index_copy", (30, 70), 1, 90)])
+def test_rows_of_a_program_take_their_positions_at_the_same_time(name: str, shape: tuple[int, ...], axis: int,
+                                                                 count: int) -> None:
+    """The first of each row, then the second: all that hit a program's rows took turns, in which its threads met twice
+    (H200: the gradient of index_select of float16[1, 4, 121, 56, 48] along 3 at 56 places 17.2 µs, eager with its
+    forward 15). Sums are made in the order of the positions, as one thread would, and of equal ones the last wins."""
+    schedule = scheduled(name, shape, axis, (count,), "float32")
+    base, source = some(an_input(0, shape)) * 1e4, some(an_input(1, (*shape[:axis], count, *shape[axis + 1:]))) * 1e4
+    index = torch.randint(0, shape[axis], (count,), generator=torch.Generator().manual_seed(2))
+    index[::3] = 37
+    want = base.clone()
+    for i, row in enumerate(index.tolist()):
+        added = want.select(axis, row) if name == "index_add" else 0.0
+        want.select(axis, row).copy_(added + source.select(axis, i))
+    found, = run_schedule(schedule, [base, index, source], most_programs=4096)
+    assert torch.equal(found, want) and names(schedule)[-1] == name
+    assert "hit = tl.full([BLOCK, 1]" in emit(schedule.groups[-1]).source or name == "index_copy"
+
+
+@pytest.mark.parametrize(("outer", "elements"), [(484, 4096), (20, 1024)])
+def test_programs_that_compare_rows_with_positions_have_many_elements(outer: int, elements: int) -> None:
+    """As many as leave each multiprocessor two programs: to compare takes as long for few."""
+    kernel = emit(scheduled("index_add", (outer, 56, 48), 1, (56,), "float16").groups[-1])
+    assert kernel.constexprs["BLOCK"] * kernel.constexprs["COLUMNS"] == elements
+
+
+def test_a_program_takes_as_many_turns_as_there_are_columns_for() -> None:
+    """Not as many as a product of four classes stands for, up to 14 times as many columns: each of 320 programs took
+    four blocks of its 20,448, one after another (H200: scatter_add along 3 of float32[4, 71, 36, 128, 2] with gradients
+    131 µs, eager 61)."""
+    for shape, programs in (((4, 71, 36, 128, 2), 1278), ((30, 99, 60, 128, 15), 7956)):
+        with Trace(**dict(zip("ABCDE", shape, strict=True))) as trace:
+            sizes = tuple(trace.symbol(name) for name in "ABCDE")
+            base, index, source = an_input(0, sizes), an_input(1, sizes, int64), an_input(2, sizes)
+            group, = run_passes(Graph((base, index, source), (indexing.scatter_add(base, index, source, axis=3),)),
+                                backend_named("h200"))[1].groups
+            kernel = emit(group)
+            assert kernel.name == "lines_summed" and int(kernel.grid[0].__index__()) == programs
+            assert compile_cubin(kernel)
+
+
+@pytest.mark.parametrize("columns", [3, 40])
+def test_few_columns_are_few_beside_each_other(columns: int) -> None:
+    """156 programs had 32 each, and all of their rounds one after another (H200: gather of float16[64, 56, 89] with its
+    gradient 22.5 µs, eager 18.8)."""
+    schedule = scheduled("scatter_add", (64, columns), 0, (50, columns), "float32")
+    kernel = emit(schedule.groups[0])
+    assert kernel.name == "lines_summed" and kernel.constexprs["XBLOCK"] == 8 and kernel.constexprs["RBLOCK"] == 4
+    base, index, source = (an_input(i, x.type.shape, x.type.dtype) for i, x in enumerate(schedule.graph.inputs))
+    data = [some(base), torch.randint(0, 64, (50, columns), generator=torch.Generator().manual_seed(0)), some(source)]
+    check(schedule, data, Graph((base, index, source), (OPS["scatter_add"](base, index, source, axis=0),)), 1e-5)
+    assert emit(scheduled("scatter_add", (64, 40_000), 0, (50, 40_000), "float32").groups[0]).constexprs["XBLOCK"] == 32
+
+
+@pytest.mark.parametrize(("shape", "where", "dtype", "kernel"), [
+    ((20, 144, 200), (16, 144, 200), "float32", "lines_summed"),
+    ((20, 144, 200), (8, 144, 200), "float32", "scatter_add"),
+    ((20, 144, 200), (16, 144, 199), "float32", "scatter_add"),
+    ((20, 144, 200), (16, 144, 200), "int64", "scatter_add")])
+def test_columns_of_few_positions_are_read_once(shape: tuple[int, ...], where: tuple[int, ...], dtype: str,
+                                                kernel: str) -> None:
+    assert kernel in names(scheduled("scatter_add", shape, 0, where, dtype))

@@ -32,9 +32,9 @@ from genesis.codegen.cuda.templates.shared_words import (
     sum_kind,
 )
 from genesis.ir.node import Node
-from genesis.ir.ops.exact_sums import windows_of
+from genesis.ir.ops.exact_sums import windows_for
 from genesis.ir.ops.sum_forms import exact_told
-from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS
+from genesis.ir.place import EXCHANGE_BYTES, EXCHANGE_FLAGS, SUM_WORDS
 from genesis.ir.sym_int import SymInt, hint, most
 from genesis.ir.types import int32, int64, tensor_type
 from genesis.passes.groups import Group
@@ -94,7 +94,7 @@ class ExactSums:
         self.total = sum_kind(node.dtype)[0]
         self.length, self.inner = node.shape[1], prod(node.shape[2:])
         self.sums, self.count = node.type.numel, index.type.numel
-        self.windows = windows_of(node.dtype, most(self.count))
+        self.windows = windows_for(node.dtype, self.count)
         self.rounds = max(1, min(-(-hint(self.count) // (32 * WARPS * H200.multiprocessors)), ROUNDS))
         self.adders = -(-self.count // (32 * WARPS * self.rounds))
         programs = (hint(self.count) // self.rounds + hint(self.sums) // EACH[0]) // (32 * WARPS)
@@ -107,7 +107,7 @@ class ExactSums:
         text = ["if tl.program_id(0) < adders:", *(f"    {line}" for line in self.positions_added()),
                 "else:", *(f"    {line}" for line in self.sums_made())]
         device = self.node.type.device
-        words = most(self.sums) * self.windows.words
+        words = min(most(self.sums) * self.windows.words, SUM_WORDS)  # who decides for it looks that they fit
         inputs = {} if self.constant else {"base": input_of(self.base, self.group)}
         exchanged = {"flags": Exchange(0, tensor_type((EXCHANGE_FLAGS,), int32, device)),
                      "words": Exchange(EXCHANGE_BYTES, tensor_type((words,), int64, device))}

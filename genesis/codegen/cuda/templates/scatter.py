@@ -3,10 +3,10 @@
 A program owns part of the result and looks through the index for what lands in it, in order; so equal indices add
 up in the order of their positions, and of equal ones the last wins.
 
-index_copy: the result is (outer, rows, inner). A program owns BLOCK rows by COLUMNS elements. It compares 512 indices
-at a time with its rows; most blocks have no hit. Hits are taken one by one. Where rows are short and many of them have
-the same number, COLUMNS runs across the outer sizes too; index_add has a kernel here in that case alone
-(`row_sums.py` has the other).
+index_copy: the result is (outer, rows, inner). A program owns BLOCK rows by COLUMNS elements. It compares some indices
+at a time with its rows; most blocks have no hit. Each row takes the first of its positions, then the second: as many
+rounds as one of them has, not as the block has. Where rows are short and many of them have the same number, COLUMNS
+runs across the outer sizes too; index_add has a kernel here in that case alone (`row_sums.py` has the other).
 
 scatter_add, scatter: the index has an entry for every element of the source. A program owns a block of elements of
 the result and walks along the axis of the index. Cost: results × length of the index's axis.
@@ -19,7 +19,7 @@ from typing import Final
 
 from genesis.codegen.cuda.block_sizes import batch_block, power_of_two
 from genesis.codegen.cuda.expressions import literal
-from genesis.codegen.cuda.gpu_model import GpuModel
+from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.codegen.cuda.source import KernelSource
@@ -32,12 +32,13 @@ from genesis.codegen.cuda.templates.operands import input_of
 from genesis.codegen.cuda.templates.rows_taken import emit_rows_taken
 from genesis.codegen.cuda.templates.wide_row_sums import emit_rows_summed
 from genesis.ir.node import Node
-from genesis.ir.sym_int import most
+from genesis.ir.sym_int import hint, most
 from genesis.ir.types import DType, bool_, int32
 from genesis.passes.groups import Group
 
-SEARCHED = 512
-"""Indices that a program compares at a time."""
+COMPARED: Final = {"index_add": 2048, "index_copy": 8192}
+"""Pairs of a row and a position that a program compares at a time: again for each position of a row where they are
+added, once where the last one is written."""
 
 SHORT: Final = 64
 """Elements of a row from which on a program of one row keeps its threads busy."""
@@ -45,8 +46,12 @@ SHORT: Final = 64
 ROWS: Final = 32
 """Rows that a program has where it takes short rows across the outer sizes."""
 
-ACROSS: Final = 1024
-"""Elements that a program has where it takes short rows across the outer sizes."""
+ACROSS: Final = (4096, 2048, 1024)
+"""Elements that a program has where it takes short rows across the outer sizes: to compare its rows with positions
+takes as long for many elements as for few. The fewest where all rows are a program's."""
+
+PROGRAMS: Final = 2
+"""Programs for each multiprocessor of an H200 that more elements leave."""
 
 
 ELEMENTS_WARPS: Final = 8
@@ -75,7 +80,9 @@ def _rows(group: Group, node: Node) -> KernelSource:
     across = few_columns(outer, inner)
     if across:
         block = min(power_of_two(rows), ROWS)
-        columns, spread = ACROSS // block, outer * inner
+        spread = outer * inner
+        columns = next(each // block for each in ACROSS if each == ACROSS[-1] or (most(rows) > ROWS and (
+            hint(spread) * hint(rows) >= PROGRAMS * each * H200.multiprocessors)))
         sizes["spread"] = spread
         grid = (-(-spread // columns), -(-rows // block), 1)
         first = [f"row_0 = tl.program_id(1){integer} * BLOCK",
@@ -90,10 +97,8 @@ def _rows(group: Group, node: Node) -> KernelSource:
                  f"outer = tl.program_id(0){integer} // {blocks}",
                  f"column = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS){integer})[None, :]",
                  f"there = column < {inner}"]
-    hit = ["hit_row = tl.load(index + hit)",
-           f"from_row = source + (outer * count + hit) * {inner}",
-           f"value = tl.load(from_row + column, mask=there, other=0).to({triton_type(total)})",
-           f"total = tl.where(row == hit_row, {combine}, total)"]
+    from_row = f"source + (outer * count + hit) * {inner} + column"
+    dtype = triton_type(total)
     lines = [
         *first,
         f"row = (row_0 + tl.arange(0, BLOCK){integer})[:, None]",
@@ -102,21 +107,32 @@ def _rows(group: Group, node: Node) -> KernelSource:
         f"total = {_start(base, total, '[BLOCK, COLUMNS]')}",
     ]
     if across and most(rows) <= ROWS:  # every position hits the program's rows, and no load waits for another
-        lines += ["for hit in tl.range(0, count, loop_unroll_factor=4):", *(f"    {line}" for line in hit)]
+        lines += ["for hit in tl.range(0, count, loop_unroll_factor=4):",
+                  "    hit_row = tl.load(index + hit)",
+                  f"    value = tl.load({from_row}, mask=there, other=0).to({dtype})",
+                  f"    total = tl.where(row == hit_row, {combine}, total)"]
     else:
-        lines += [
-            "for begin in range(0, count, SEARCHED):",
-            "    position = begin + tl.arange(0, SEARCHED)",
-            "    chosen = tl.load(index + position, mask=position < count, other=-1)",
-            "    here = (chosen >= row_0) & (chosen < row_0 + BLOCK)",
-            "    waiting = tl.where(here, position, count)",
-            "    for _ in range(0, tl.sum(here.to(tl.int32))):",
-            "        hit = tl.min(waiting)",
-            "        waiting = tl.where(waiting == hit, count, waiting)",
-            *(f"        {line}" for line in hit)]
+        lines += ["for begin in range(0, count, SEARCHED):",
+                  "    position = begin + tl.arange(0, SEARCHED)[None, :]",
+                  "    mine = tl.load(index + position, mask=position < count, other=-1) == row",
+                  *(f"    {line}" for line in _hits(node, from_row, dtype))]
     lines.append(f"tl.store(out + at, {_stored('total', node)}, mask=inside)")
-    blocks_of = {"BLOCK": block, "COLUMNS": columns, "SEARCHED": batch_block(count, SEARCHED)}
+    blocks_of = {"BLOCK": block, "COLUMNS": columns, "SEARCHED": batch_block(count, COMPARED[node.op.name] // block)}
     return _kernel(group, node, lines, sizes, blocks_of, grid, 8 if block * columns >= 4096 else 4)
+
+
+def _hits(node: Node, from_row: str, dtype: str) -> list[str]:
+    """What positions of the rows that are `mine` add or write: the first of each row, then the second, and so on; of
+    what is written the last."""
+    load = f"tl.load({from_row}, mask=there & found, other=0).to({dtype})"
+    if node.op.name != "index_add":
+        return ["hit = tl.max(tl.where(mine, position, -1), 1, keep_dims=True)", "found = hit >= 0",
+                "if tl.max(hit) >= 0:", f"    total = tl.where(found, {load}, total)"]
+    return ["hit = tl.full([BLOCK, 1], -1, tl.int32)",
+            "for _ in range(0, tl.max(tl.sum(mine.to(tl.int32), 1))):",
+            "    hit = tl.min(tl.where(mine & (position > hit), position, count), 1, keep_dims=True)",
+            "    found = hit < count",
+            f"    total = tl.where(found, total + {load}, total)"]
 
 
 def few_columns(outer: int, inner: int) -> bool:
