@@ -123,6 +123,7 @@ class Accesses:
 
     def _touched(self, addresses: np.ndarray, mask: np.ndarray, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
         """The addresses where the mask holds, and their places among all bytes of the spans."""
+        mask = np.asarray(mask)  # of a matrix's map it is an array's buffer
         touched = (addresses.ravel() if mask.all() else addresses[np.broadcast_to(mask, addresses.shape)]).astype(
             np.int64)
         if not touched.size:
