@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -14,7 +14,9 @@ from typing import Any
 from genesis.frontend.at_once import at_once, changes
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.recording import TensorBase, read
-from genesis.frontend.writes import assign_all
+from genesis.frontend.session import is_tentative
+from genesis.frontend.state import state
+from genesis.frontend.writes import Before, assign_all
 from genesis.ir.errors import failure
 from genesis.ir.suggest import Suggesting, suggesting
 from genesis.ir.types import float16
@@ -32,6 +34,10 @@ class _Seen:
 
     overflow: Any = None
     stepped: bool = False
+
+    def is_unscaled(self) -> bool:
+        """Whether gradients are divided: not where that was pending, and its program failed."""
+        return self.overflow is not None and self.overflow.storage.error is None
 
 
 class GradScaler(Suggesting):
@@ -87,10 +93,15 @@ class GradScaler(Suggesting):
         if not self._enabled:
             return
         seen = self._seen.setdefault(id(optimizer), _Seen())
-        if seen.overflow is not None and seen.overflow.storage.error is None:  # of a failed flush: nothing was divided
+        if seen.is_unscaled():
             raise failure("unscale_", "unscale_() has already been called on this optimizer since the last update().")
         if seen.stepped:
             raise failure("unscale_", "unscale_() is being called after step().")
+        gradients, divided, overflow = self._unscaled(optimizer)
+        _divide(gradients, divided, seen, overflow)
+
+    def _unscaled(self, optimizer: Any) -> tuple[list[Any], list[Any], Any]:
+        """The gradients of the optimizer's parameters, these divided by the scale, and whether one is infinite or NaN."""
         listed = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         gradients = list({id(gradient): gradient for gradient in listed}.values())
         times = Counter(map(id, listed))  # of a parameter that is listed twice it is divided twice, as in torch
@@ -103,10 +114,12 @@ class GradScaler(Suggesting):
         with no_grad():
             divided = [reduce(mul, repeat(1.0 / self._scale, times[id(gradient)]), gradient) for gradient in gradients]
             overflow = stack([gradient.isfinite().all().logical_not() for gradient in divided]).any()
-            assign_all(gradients, [read(gradient) for gradient in divided], [(setattr, seen, "overflow", overflow)])
+        return gradients, divided, overflow
 
     def step(self, optimizer: Any, *args: Any, **how: Any) -> Any:
-        """The optimizer's step, unless gradients overflowed. Unscales them first if that was not done.
+        """The optimizer's step, unless gradients overflowed. Unscales them first if that was not done: it raises before
+        it divides any, or gradients and step are as they were, unless the division is in memory, which counts as
+        `unscale_` then.
 
         Raises:
             RuntimeError: it was called already since the last `update`.
@@ -116,11 +129,24 @@ class GradScaler(Suggesting):
         seen = self._seen.setdefault(id(optimizer), _Seen())
         if seen.stepped:
             raise failure("GradScaler.step", "step() has already been called since the last update().")
-        if seen.overflow is None:
-            self.unscale_(optimizer)
+        if seen.is_unscaled():
+            return self._step(optimizer, seen, bool(seen.overflow.item()), args, how)
+        gradients, divided, overflow = self._unscaled(optimizer)
+        left_out = bool(overflow.item())  # forward and backward run, and nothing is written yet
+        before = Before([gradient.storage for gradient in gradients], [(setattr, seen, "overflow", None)])
+        try:
+            _divide(gradients, divided, seen, overflow, left_out)
+            return self._step(optimizer, seen, left_out, args, how)
+        except BaseException:
+            if not seen.stepped:
+                before.restore()
+            raise
+
+    def _step(self, optimizer: Any, seen: _Seen, left_out: bool, args: Any, how: Any) -> Any:
+        """`step`, where gradients are divided."""
         noted = (setattr, seen, "stepped", True), partial(setattr, seen, "stepped", False)
         with optimizer.stepping_with(*noted) if hasattr(optimizer, "stepping_with") else nullcontext():
-            result = None if bool(seen.overflow.item()) else optimizer.step(*args, **how)
+            result = None if left_out else optimizer.step(*args, **how)
         seen.stepped = True  # of a step that was left out, or that notes nothing: an optimizer of the user's
         return result
 
@@ -201,6 +227,16 @@ class GradScaler(Suggesting):
         found = {"_scale": scale, "_growth_factor": growth, "_backoff_factor": backoff,
                  "_growth_interval": int(interval), "_growth_tracker": int(tracker)}
         at_once(changes((), [(setattr, self, name, value) for name, value in found.items()]))
+
+
+def _divide(gradients: Sequence[Any], divided: Sequence[Any], seen: _Seen, overflow: Any, left_out: bool = False) -> None:
+    """Write the divided gradients, and note it: both, or neither, also where the program of these writes fails."""
+    with no_grad():
+        nodes = [read(gradient) for gradient in divided]
+        if not is_tentative():
+            state.undo[nodes[0]] = partial(setattr, seen, "overflow", None)
+        assign_all(gradients, nodes, [(setattr, seen, "overflow", overflow),
+                                      *([(setattr, seen, "stepped", True)] if left_out else [])])
 
 
 def _number(state: dict[str, Any], name: str, whole: bool = False) -> float:

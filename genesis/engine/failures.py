@@ -6,13 +6,15 @@ reason would do so each time: the values that were asked for keep their error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from genesis.engine.capture import capture, program
 from genesis.engine.plan_lookup import backend_of, plan_for
 from genesis.engine.preparation import Flush
+from genesis.frontend.state import state
 from genesis.frontend.storage import Storage
 from genesis.ir.errors import IndexOutOfRange, Overwritten
 from genesis.ir.failed_op import at_node, failure_of
@@ -53,11 +55,11 @@ def give_up(flush: Flush, error: BaseException) -> BaseException:
     return error
 
 
-def independent_part(flush: Flush, asked: Iterable[Storage]) -> set[Storage] | None:
-    """The pending storages that what is asked for has to do with, if the program computes others.
+def independent_part(flush: Flush, asked: Iterable[Storage]) -> set[Storage]:
+    """The pending storages that what is asked for has to do with; all of them, if the program computes no others.
 
-    Contents that are computed of one another, or of a value that is not there yet, or of memory that is overwritten,
-    have to do with each other. Where nothing is asked for, it is the newest of them: what the step that ends wrote.
+    Contents that are written at once, or computed of one another, or of a value that is not there yet, or of memory
+    that is overwritten, have to do with each other. Where nothing is asked for, it is the newest of them.
     """
     storages = list(dict.fromkeys((*flush.outputs, *flush.live)))
     wanted = {s for s in asked if s in flush.content} or {max(storages, key=lambda s: s._queued)}
@@ -72,26 +74,48 @@ def independent_part(flush: Flush, asked: Iterable[Storage]) -> set[Storage] | N
             if other is not None and other is not storage:
                 near[storage].add(other)
                 near[other].add(storage)
+    for unit in units_among(storages):
+        for one, other in pairwise(unit):
+            near[one].add(other)
+            near[other].add(one)
     part, stack = set(wanted), list(wanted)
     while stack:
         new = near[stack.pop()] - part
         part |= new
         stack += new
-    return None if part.issuperset(flush.outputs) and part.issuperset(flush.updates) else part
+    return set(storages) if part.issuperset(flush.outputs) and part.issuperset(flush.updates) else part
+
+
+def units_among(storages: Iterable[Storage]) -> list[list[Storage]]:
+    """Those of these storages that were written at once, where there are several; and what was written and has read a
+    content, with the storage of that, which has been written again and has the new content or the one in its memory."""
+    noted = {storage._queued: storage for storage in storages}
+    found = [[noted[number] for number in unit if number in noted] for unit in state.together]
+    again = {node: other for node, number in state.rewritten.items() if (other := noted.get(number)) is not None}
+    for storage in noted.values() if again else ():
+        if storage._node is not None and (storage.cell is not None or storage.writes):
+            read = {again[node.number] for node in walk([storage._node]) if node.number in again}
+            found += [[storage, other] for other in read if other is not storage]
+    return [unit for unit in found if len(unit) > 1]
 
 
 def _fail(error: BaseException, flush: Flush, outputs: Iterable[Storage]) -> None:
     """A plan did not run: its writes are dropped, what depends on them raises this error when read."""
+    drop(error, [*outputs, *flush.updates], flush.content, flush.live)
+
+
+def drop(error: BaseException, storages: Sequence[Storage], content: Mapping[Storage, Node],
+         live: Iterable[Storage]) -> None:
+    """Drop these pending contents: what of the live storages depends on them raises this error when it is read."""
     error = without_frames(error)
-    storages = [*outputs, *flush.updates]
-    lost = {flush.content[storage] for storage in storages}
-    for storage in flush.live:
+    lost = {content[storage] for storage in storages}
+    for storage in live:
         node = storage._node
         if node is not None and not storage.settled and not lost.isdisjoint(walk([node])):
             storage.fail(error, node)
     for storage in storages:
         if not storage.settled:
-            storage.fail(error, flush.content[storage])
+            storage.fail(error, content[storage])
 
 
 def _stands(flush: Flush, storage: Storage) -> bool:

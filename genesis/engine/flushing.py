@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from genesis.engine.failures import give_up
+from genesis.engine.in_parts import Wrote, is_divisible, run_in_parts
 from genesis.engine.interruption import beside, left_behind
 from genesis.engine.plan_lookup import Superseded, backend_of
-from genesis.engine.preparation import Flush, prepare
+from genesis.engine.preparation import prepare
 from genesis.engine.running import Divisible, run
 from genesis.engine.short_read import first_read, read_alone, read_size, short_read
 from genesis.engine.state import engine_state
@@ -25,7 +26,6 @@ from genesis.frontend.pending import live_pending
 from genesis.frontend.recording import TensorBase, over
 from genesis.frontend.state import lock, state
 from genesis.frontend.storage import Storage
-from genesis.ir.interrupting import of_computing
 from genesis.ir.ops import leaves
 from genesis.ir.types import Device
 from genesis.ir.walk import computed, walk
@@ -53,8 +53,12 @@ def materialize(*tensors: TensorBase | Iterable[TensorBase]) -> None:
            for tensor in ((given,) if isinstance(given, TensorBase) else given)])
 
 
-def flush(wanted: Sequence[Storage]) -> None:
-    """Compute the wanted storages and every pending write, in one plan a device."""
+def flush(wanted: Sequence[Storage], step: Wrote | None = None) -> None:
+    """Compute the wanted storages and every pending write, in one plan a device.
+
+    Args:
+        step: whether the step that ends wrote to a storage, where nothing is wanted (`in_parts.py`).
+    """
     if state.session is not None and (running := session.active()) is not None:
         if wanted and session.read_of_what_stays(wanted) and all(map(read_alone, wanted)):
             return
@@ -64,17 +68,17 @@ def flush(wanted: Sequence[Storage]) -> None:
         if held:
             materialize(held)  # with all else that is pending
     with lock:
-        was_short = _flush_locked(wanted)
+        was_short = _flush_locked(wanted, step)
     if not was_short:
         _look_at_young()
 
 
-def _flush_locked(wanted: Sequence[Storage]) -> bool:
+def _flush_locked(wanted: Sequence[Storage], step: Wrote | None = None) -> bool:
     """`flush`, where the lock is held; whether it was a short read, which leaves little for Python's collector."""
     record = engine_state.record
     if record is not None and not left_behind(record):
         with beside(record):
-            flush(wanted)
+            flush(wanted, step)
         return True
     settled = 0
     for storage in wanted:
@@ -87,7 +91,7 @@ def _flush_locked(wanted: Sequence[Storage]) -> bool:
     if len(wanted) == 1 and engine_state.ran < engine_state.cuts.waits_until and (
             short_read(wanted[0]) or first_read(wanted[0])):
         return True
-    while not _flushed(wanted):
+    while not _flushed(wanted, step):
         pass
     return False
 
@@ -118,10 +122,10 @@ def let_go() -> None:
         collect_young()
 
 
-def _flushed(wanted: Sequence[Storage]) -> bool:
+def _flushed(wanted: Sequence[Storage], step: Wrote | None) -> bool:
     """Do what `flush` says; False if a signal handler or a finalizer did some of it meanwhile, so that the rest is
     another program."""
-    engine_state.sizes = 0
+    engine_state.sizes, units, rewritten, whole = 0, len(state.together), len(state.rewritten), True
     live = [s for s in live_pending() if (node := s._node) is not None and (
         node.buffer is not s.cell or s.cell is None)]  # not `settled`: a property of hundreds
     unsettled = [storage for storage in wanted if not storage.settled]
@@ -138,43 +142,38 @@ def _flushed(wanted: Sequence[Storage]) -> bool:
             flush = prepare([*asked, *more], here, device)
             if flush is not None:
                 flush.waited = bool(more)
-                run(flush, asked)
+                run(flush, partial(is_divisible, asked, step))
         except Superseded:
             return False
         except NotYet:
             if asked or not wanted:  # else it was asked for values elsewhere
                 raise
-        except Divisible as failure:
-            if flush is not None and not _part_flushed(flush, asked, failure.part):
+            whole = False
+        except Divisible:
+            whole = False
+            if flush is not None and not run_in_parts(flush, asked, step):
                 return False
+    if whole:
+        del state.together[:units]
+        if len(state.rewritten) == rewritten:
+            state.rewritten.clear()
     return True
 
 
-def _part_flushed(whole: Flush, asked: list[Storage], part: Container[Storage]) -> bool:
-    """Compute the part of a program that failed which has to do with what was asked for. All else stays pending, and
-    tells its error when it is asked for itself; but of a step, which asks for nothing, all or nothing is written."""
-    try:
-        flush = prepare([s for s in asked if s in part], [s for s in whole.live if s in part], whole.device)
-        if flush is not None:
-            run(flush)
-    except Superseded:
-        return False
-    except of_computing(Exception) as error:
-        if not asked and not isinstance(error, RecursionError):
-            give_up(whole, error)
-        raise
-    return True
+def end_step(wrote: Wrote | None = None) -> None:
+    """A training step ends: run what is pending, without waiting for the GPU.
 
-
-def end_step() -> None:
-    """A training step ends: run what is pending, without waiting for the GPU."""
+    Args:
+        wrote: whether the step wrote to a storage: that is one change, and what was pending before stays if it cannot
+            be made. Without it no step ends: the newest writes are asked for.
+    """
     if state.session is not None and (running := session.active()) is not None and running.refusal is None:
         if not running.ended:
             running.comes_to_step()
         running.ended = True
         running.at_end += [(weakref.ref(s), s.node) for s in live_pending() if s.cell is None and not s.settled]
         return
-    flush([])
+    flush([], wrote)
 
 
 def held_at_step(running: session.Session) -> list[TensorBase]:

@@ -82,22 +82,27 @@ class Flush:
     waited: bool = False
 
 
-def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush | None:
+def prepare(wanted: list[Storage], live: list[Storage], device: Device, rest: Sequence[Storage] = ()) -> Flush | None:
     """The flush that brings the wanted storages and all pending writes into memory; None if nothing is to be done.
+
+    Args:
+        live: the storages with pending content.
+        rest: others, which stay pending: what they read of memory that is overwritten is copied.
 
     Raises:
         Superseded: a signal handler or a finalizer has computed something meanwhile.
     """
     ran = engine_state.ran
     try:
-        return _prepared(wanted, live, device, ran)
+        return _prepared(wanted, live, device, ran, rest)
     except of_computing(Exception):
         if ran != engine_state.ran:  # what it looked at has changed under its hands
             raise Superseded from None
         raise
 
 
-def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: int) -> Flush | None:
+def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: int,
+              rest: Sequence[Storage]) -> Flush | None:
     live = that_can_be_asked_for(there, wanted) if state.crossings else there
     updates = [s for s in live if s.cell is not None]
     outputs = list(dict.fromkeys([*[s for s in wanted if s.cell is None],
@@ -106,7 +111,7 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
         return None
     asked = len(outputs)
     content = {s: node if (node := s._node) is not None else s.node  # the property takes twice as long (`host_time.py`)
-               for s in (*outputs, *live)}
+               for s in (*outputs, *live, *rest)}
     if state.released_since:
         note_released_parts(content.values())
     if updates and "GENESIS_VERIFY" in os.environ:
@@ -125,7 +130,8 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
     if text.past:
         from genesis.engine.histories import end_histories
         end_histories(text.past)
-    situation = situation_of(text, visited, outputs, live, updates, content, device) if updates else None
+    situation = situation_of(text, visited, outputs, live, updates, content, device) if (
+        updates and not rest) else None
     note_use(known)
     answer = engine_state.plans.situations.get(situation.key) if situation is not None else None
     way = answer.way() if answer is not None else None
@@ -144,8 +150,11 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
         others_alive = [s for s in live if s.cell is None and s not in chosen]
         kept, snapshots = _still_needed(order, updates, others_alive, content)
         outputs += kept
-        snapshots += [s for s in needed_by_backwards(updates, live, content, {content[s] for s in outputs})
+        snapshots += [s for s in needed_by_backwards(updates, [*live, *rest], content, {content[s] for s in outputs})
                       if s not in snapshots]
+        if rest:
+            read = {id(node.buffer) for node in walk([content[s] for s in rest]) if computed(node)}
+            snapshots += [s for s in updates if id(s.cell) in read and s not in snapshots]
         captured = capture([content[s] for s in outputs], cells, written,
                            [(s.cell, s.type) for s in snapshots], (text, visited, known))  # type: ignore[misc]
         if captured.known is not known:
@@ -155,7 +164,7 @@ def _prepared(wanted: list[Storage], there: list[Storage], device: Device, ran: 
             situation = None  # or what a piece of a loop saves is told to the next one
     doubtful = bool(updates) and (cuts.in_op or interrupts_op() or (
         others() > 0 and (others_record() or _moved_on(live, content, there))))
-    return Flush(device, outputs, updates, snapshots, live, captured, saved, content, cells,
+    return Flush(device, outputs, updates, snapshots, [*live, *rest], captured, saved, content, cells,
                  [cell.memory for cell in cells], ran, doubtful, compiled, situation=situation, asked=asked)
 
 

@@ -15,7 +15,7 @@ import gc
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from genesis.engine.failures import give_up, independent_part
+from genesis.engine.failures import give_up
 from genesis.engine.plan_lookup import Superseded, plan_for
 from genesis.engine.preparation import Flush
 from genesis.engine.recorded_since import note_end
@@ -38,27 +38,18 @@ if TYPE_CHECKING:
 
 
 class Divisible(Exception):
-    """A program failed, and not all of it has to do with what was asked for: nothing has been done.
-
-    Attributes:
-        part: the storages that have.
-    """
-
-    def __init__(self, part: set[Storage]):
-        super().__init__(part)
-        self.part = part
+    """A program failed, and may be run in parts: nothing has been done."""
 
 
-def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
+def run(flush: Flush, divisible: Callable[[Flush], bool] | None = None) -> Compiled:
     """Run the program and settle the storages; on failure drop its writes and raise.
 
     Args:
-        asked: the storages that the program is run for, where the others may stay as they are if it fails.
+        divisible: whether it may be run in parts if it fails.
 
     Raises:
         Superseded: another program has run since it was prepared; nothing has been done.
-        Divisible: it failed, and not all of it has to do with what is asked for. One with collectives is not divided:
-            some of them have run.
+        Divisible: it failed, and may be run in parts. One with collectives is not divided: some of them have run.
     """
     before, collects, cuts = engine_state.record, gc.isenabled(), engine_state.cuts
     if over := cuts.apart and not cuts.cutting:  # the loop is over
@@ -104,10 +95,9 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
             raise
         if flush.ran != engine_state.ran or flush.waited:  # it was captured while another program ran, or used what
             raise Superseded from None  # that changed; or nobody asked for all of it
-        together = asked is None or (flush.compiled is not None and flush.compiled.communicates)
-        part = None if together else independent_part(flush, asked)  # type: ignore[arg-type]
-        if part is not None:  # the other part may be what failed, or what there was no memory for
-            raise Divisible(part) from None
+        communicates = flush.compiled is not None and flush.compiled.communicates
+        if divisible is not None and not communicates and divisible(flush):
+            raise Divisible from None  # the other part may be what failed, or what there was no memory for
         if isinstance(error, RecursionError):  # the stack's end says nothing of the program: all stays pending
             raise
         reason = give_up(flush, error if flush.compiled is None else flush.compiled.explained(error))

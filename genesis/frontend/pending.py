@@ -36,6 +36,10 @@ sixteenth of the limit."""
 FORGET_AFTER: Final = 1 << 16
 """Notes of values that a backward may go through, after which those of storages that died are forgotten."""
 
+FORGET_UNITS: Final = 256
+"""Notes of what was written at once, or written again, from which on those are forgotten that are computed, or died, where no flush has
+forgotten all of them."""
+
 LOOKED: Final = 16
 """Such notes that each look goes through at the least, the newest, and on average: a loop that keeps a value of each
 turn has as many notes as turns, and a flush asks for those of the last."""
@@ -67,6 +71,12 @@ def live_pending() -> list[Storage]:
             over.append(number)
     if over:
         forget_numbers(over)
+        if len(units := state.together) > FORGET_UNITS:
+            units[:] = [unit for unit in units if not state.pending.keys().isdisjoint(unit)]
+        if len(state.rewritten) > FORGET_UNITS:
+            for node, number in list(state.rewritten.items()):
+                if number not in state.pending:
+                    state.rewritten.pop(node, None)
     return found
 
 

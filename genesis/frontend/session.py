@@ -104,6 +104,10 @@ class Session:
         alive = {storage: count for found, count in self._writes.items() if (storage := found()) is not None}
         return MappingProxyType(alive)  # what is written to is noted by `note_write`
 
+    def wrote(self, storage: Any) -> bool:
+        """Whether the content of this storage was replaced."""
+        return storage._reference in self._writes
+
     def about_to_write(self, storages: Iterable[Any]) -> None:
         """The contents of these storages are about to be replaced."""
 

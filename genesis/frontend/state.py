@@ -9,7 +9,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis.ir.interrupting import from_inside
@@ -73,6 +73,10 @@ class FrontendState:
         grad_looks: how often any tensor's `.grad` was looked at or set: gradients that nobody had at one time nobody
             has while this stays.
         hooked: how often any leaf tensor got a hook: those that had none at one time have none while this stays.
+        together: what was written at once (an optimizer's step, the gradients of a backward, a norm's statistics): the
+            numbers that these storages are noted by in `pending`. Where one cannot be computed, none is.
+        rewritten: the contents that pending storages had before they were written again: the number of the node → the
+            number that its storage is noted by. What has read one of these is lost where the storage's content is.
         undo: what takes back what Python counted with a write (an optimizer's step), by a node that the write needs: it
             is called where the write is dropped, as its plan failed.
         look_at: the number of the recorded value at which the engine looks how much is pending.
@@ -92,8 +96,8 @@ class FrontendState:
 
     __slots__ = ("bytes_mark", "crossings", "differentiable", "fresh_bytes", "grad_looks", "graphs_shown",
                  "histories", "hooked", "look_at", "modules", "parameters", "pending", "pieces", "rebound", "regions",
-                 "released", "released_before", "released_since", "renewals", "rewriting", "session", "states_shown",
-                 "touched", "tracked_writes", "turned", "undo", "unlooked", "volatile", "watched")
+                 "released", "released_before", "released_since", "renewals", "rewriting", "rewritten", "session", "states_shown",
+                 "together", "touched", "tracked_writes", "turned", "undo", "unlooked", "volatile", "watched")
 
     def __init__(self) -> None:
         self.pending: dict[int, weakref.ref[Storage]] = {}
@@ -111,6 +115,8 @@ class FrontendState:
         self.regions: list[Region] = []
         self.turned: dict[int, dict[int, tuple[weakref.ref[Node], View]]] = {}
         self.rewriting = Rewriting()
+        self.together: list[Sequence[int]] = []
+        self.rewritten: dict[int, int] = {}
         self.session: Session | None = None
         self.fresh_bytes = self.bytes_mark = self.look_at = self.pieces = 0
         self.touched = self.tracked_writes = self.grad_looks = self.rebound = self.hooked = 0

@@ -270,6 +270,8 @@ class Storage:
         if not self._queued:  # first: who is told of a content that does not come finds nothing to do
             state.pending[number] = self._reference
             self._queued = number
+        elif (before := self._node) is not None:
+            state.rewritten[before.number] = self._queued
         self._node = node
         self.writes += 1
         self._written(node, later)
@@ -288,6 +290,8 @@ class Storage:
         if not self._queued:  # first: who is told of a content that does not come finds nothing to do
             state.pending[number] = self._reference
             self._queued = number
+        elif (before := self._node) is not None:
+            state.rewritten[before.number] = self._queued
         if self._node is not content or self.writes != writes:
             return False
         self._node = node  # no call from the look on: nobody writes between
@@ -304,6 +308,8 @@ class Storage:
         if not self._queued:
             number = next_number()
             found += [(state.pending.__setitem__, number, self._reference), (setattr, self, "_queued", number)]
+        elif (before := self._node) is not None:
+            found.append((state.rewritten.__setitem__, before.number, self._queued))
         return found
 
     def written(self) -> None:

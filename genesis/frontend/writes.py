@@ -81,7 +81,7 @@ def assign_all(tensors: Sequence[TensorBase], nodes: Sequence[Node], also: Itera
         later: list[Storage] = []
         for tensor, node in zip(tensors, nodes, strict=True):
             assign(tensor, node, later=later)
-        at_once(changes((), also))
+        at_once(changes((), [(state.together.append, [storage._queued for storage in storages]), *also]))
         if later:
             compute_now(*later)
         return
@@ -206,10 +206,16 @@ def write_at_once(storages: Sequence[Storage], nodes: Sequence[Node], also: Iter
     found: list[Change] = [attributes(storages, "_node", nodes),
                            attributes(storages, "writes", [storage.writes + 1 for storage in storages])]
     new = [storage for storage in storages if not storage._queued]
+    numbers = [next_number() for _ in new]
     if new:
-        numbers = [next_number() for _ in new]
         found += [(state.pending.update, dict(zip(numbers, [storage._reference for storage in new], strict=True))),
                   attributes(new, "_queued", numbers)]
+    if len(new) < len(storages):
+        found.append((state.rewritten.update, {node.number: storage._queued for storage, node in zip(
+            storages, held, strict=True) if storage._queued and node is not None}))
+    if len(storages) > 1:
+        found.append((state.together.append, numbers if len(new) == len(storages) else
+                      [*numbers, *[storage._queued for storage in storages if storage._queued]]))
     failed = [storage for storage in storages if storage.error is not None]
     if failed:
         found.append(attributes(failed, "error", repeat(None)))
@@ -227,3 +233,31 @@ def write_at_once(storages: Sequence[Storage], nodes: Sequence[Node], also: Iter
                  if storage.exported or (state.volatile and node.op is not control.item)]
         if later:
             compute_now(*later)
+
+
+class Before:
+    """Recorded contents of storages, before others are written that may be taken back until they are computed.
+
+    Args:
+        storages: will be written once.
+        also: changes that put back what goes with the writes.
+    """
+
+    def __init__(self, storages: Iterable[Storage], also: Iterable[Change] = ()):
+        self._storages, self._also = list(dict.fromkeys(storages)), list(also)
+        self._cells = [storage.cell for storage in self._storages]
+        self._contents = {name: [getattr(storage, name) for storage in self._storages]
+                          for name in ("_node", "_queued", "writes", "error")}
+
+    def restore(self) -> None:
+        """Make it so, all at once; nothing where it was not written, or has been written or computed meanwhile."""
+        storages, contents = self._storages, self._contents
+        since = {storage.writes - writes for storage, writes in zip(storages, contents["writes"], strict=True)}
+        if not {1} <= since <= {0, 1} or [storage.cell for storage in storages] != self._cells:
+            return
+        held = [storage._node for storage in storages]
+        at_once(changes((), [*(attributes(storages, name, found) for name, found in contents.items()), *self._also]))
+        state.touched += 1
+        for node in held:
+            if node is not None:
+                state.undo.pop(node, None)

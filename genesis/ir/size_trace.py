@@ -284,12 +284,16 @@ class Trace:
         _, rest = self.divide(size, number)
         if rest.__class__ is int:
             return rest % number == 0
-        return any(divisor % number == 0 and self._is_times(size, known) for known, divisor in self._divisors.items())
+        return any(self._is_times(size, known, divisor, number) for known, divisor in self._divisors.items())
 
-    def _is_times(self, size: Size, known: SymInt) -> bool:
-        """Is the size a multiple of another, by their terms?"""
-        rest = self.divide(size, known)[1]
-        return rest.__class__ is int and rest == 0
+    def _is_times(self, size: Size, known: SymInt, divisor: int, number: int) -> bool:
+        """Is the size, by their terms, a multiple of another that has a divisor, and so of the number?
+
+            known = n0·n0, which 8 divides     size = 2·n0·n0·n1: 16 divides it
+        """
+        whole, rest = self.divide(size, known)
+        return (rest.__class__ is int and rest == 0
+                and divisor * math.gcd(*[k for _, k in terms_of(whole)]) % number == 0)
 
     def guard_divisor(self, size: SymInt, number: int) -> bool:
         """Does the number divide the size's value? The answer is a guard, and a yes is known from here on."""

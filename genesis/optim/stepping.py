@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend import session
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import enable_grad, no_grad
+from genesis.frontend.pending import next_number
 from genesis.frontend.tensor import Tensor, gradients_of
+from genesis.ir.node import next_node_number
 from genesis.ir.ops import leaves
 from genesis.optim import hooks
 from genesis.optim.groups import Group
@@ -91,7 +93,7 @@ def _update(optimizer: Optimizer) -> None:
         raise
     finally:
         optimizer._writes = None
-    engine.end_step()
+    engine.end_step(writes.wrote)
 
 
 def _alike(optimizer: Optimizer, group: Group) -> Sequence[tuple[int, list[Tensor]]]:
@@ -122,11 +124,12 @@ def ending(step: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(step)
     def ending(self: Optimizer, *args: Any, **options: Any) -> Any:
+        recorded, noted = next_node_number(), next_number()
         if hooks.around(self):
             result = hooks.around_step(self, step, args, options)
         else:
             result = step(self, *args, **options)
-        engine.end_step()
+        engine.end_step(lambda storage: storage.queued > noted or storage.node_in_passing.number > recorded)
         return result
     ending.ends_the_step = True  # type: ignore[attr-defined]
     return ending

@@ -8,12 +8,12 @@ from functools import partial
 from operator import setitem
 from typing import Any
 
-from genesis.frontend.at_once import Change, at_once, attributes, changes
+from genesis.frontend.at_once import Change
 from genesis.frontend.session import is_tentative
 from genesis.frontend.state import state
 from genesis.frontend.storage import Storage
 from genesis.frontend.tensor import Tensor
-from genesis.frontend.writes import assign_all
+from genesis.frontend.writes import Before, assign_all
 from genesis.ir.node import Node
 
 
@@ -30,11 +30,12 @@ class Writes:
     def __init__(self, noted: tuple[Change, Callable[[], Any]] | None = None) -> None:
         self._noted = noted
         self.moved: dict[Any, Any] = {}
+        self._written: list[Tensor] = []
         self._tensors: list[Tensor] = []
         self._nodes: list[Node] = []
         self._counted: list[Change] = []
         self._counts: list[tuple[Node, Callable[[], Any]]] = []
-        self._before: list[_Before] = []
+        self._before: list[Before] = []
 
     def add(self, tensors: Iterable[Tensor], nodes: Iterable[Node], counted: Iterable[Change], node: Node,
             numbers: Callable[[], Any]) -> None:
@@ -52,7 +53,10 @@ class Writes:
         if not self._tensors:
             return
         if not last:
-            self._before.append(_Before([x.storage for x in self._tensors], states, self._noted))
+            counts: list[Change] = [(setitem, own, name, x) for own in states for name, x in own.items()
+                                    if type(x) in (int, float)]
+            uncounted: list[Change] = [] if self._noted is None else [(self._noted[1],)]
+            self._before.append(Before([x.storage for x in self._tensors], [*counts, *uncounted]))
         elif self._before:
             self._counted.append((self._before.clear,))
         for node, numbers in self._counts:
@@ -65,48 +69,18 @@ class Writes:
             state.undo[node] = partial(_call_both, state.undo.get(node), undo)
             self._noted = None
         assign_all(self._tensors, self._nodes, self._counted)
+        self._written += self._tensors
         self._tensors, self._nodes, self._counted, self._counts = [], [], [], []
         self.moved.clear()  # what was counted is in the states now
+
+    def wrote(self, storage: Storage) -> bool:
+        """Whether the step has written to it."""
+        return any(storage is tensor.storage for tensor in self._written)
 
     def take_back(self) -> None:
         """An exception came between two commits: what the earlier ones wrote and counted is as it was."""
         for before in reversed(self._before):
             before.restore()
-
-
-class _Before:
-    """What is there before a commit that is not the last one: contents that are recorded, and counts.
-
-    Args:
-        storages: will be written.
-        states: of the optimizer's parameters.
-        noted: see `Writes`.
-    """
-
-    def __init__(self, storages: Iterable[Storage], states: Iterable[dict[str, Any]],
-                 noted: tuple[Change, Callable[[], Any]] | None):
-        self._storages = list(dict.fromkeys(storages))
-        self._cells = [storage.cell for storage in self._storages]
-        self._contents = {name: [getattr(storage, name) for storage in self._storages]
-                          for name in ("_node", "_queued", "writes", "error")}
-        self._counts = [(own, name, x) for own in states for name, x in own.items() if type(x) in (int, float)]
-        self._uncounted = None if noted is None else noted[1]
-
-    def restore(self) -> None:
-        """Make it so, all at once; nothing where it was not written, or a handler has written or computed it
-        meanwhile."""
-        storages, contents = self._storages, self._contents
-        since = {storage.writes - writes for storage, writes in zip(storages, contents["writes"], strict=True)}
-        if not {1} <= since <= {0, 1} or [storage.cell for storage in storages] != self._cells:
-            return
-        also: list[Change] = [] if self._uncounted is None else [(self._uncounted,)]
-        held = [storage._node for storage in storages]
-        at_once(changes((), [*(attributes(storages, name, found) for name, found in contents.items()),
-                             *((setitem, *count) for count in self._counts), *also]))
-        state.touched += 1
-        for node in held:
-            if node is not None:
-                state.undo.pop(node, None)
 
 
 def _call_both(first: Callable[[], Any] | None, second: Callable[[], Any]) -> None:

@@ -275,7 +275,7 @@ def _end_step(effects: Session) -> None:
     stays pending."""
     held = engine.held_at_step(effects)
     try:
-        engine.end_step()
+        engine.end_step(effects.wrote)
     except BaseException as error:
         if not keeps_pending(error):
             effects.put_back()

@@ -24,6 +24,7 @@ from tests.faults import (  # noqa: F401  (they add to the programs)
     part_programs,
     sized_programs,
     stateful_programs,
+    waiting_programs,
     written_programs,
 )
 from tests.faults.events import Instants, Place, Traced, injected, instants_of, was_injected

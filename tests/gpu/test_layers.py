@@ -164,7 +164,7 @@ def test_batch_norm_of_odd_images_by_columns_and_by_rows(cuda, rows: int, monkey
     """Its sums are split along the outer axis, or cut out of all; then for another batch."""
     from genesis.passes.graph import split_reductions as split
     for name, value in (("SMALLEST", 100), ("SHORTEST_SPLIT", 8), ("FEWER_SPLITS", (16, 8)), ("MULTIPLE", 8),
-                        ("FEWEST_COLUMNS", 8), ("COLUMNS_EACH", 1), ("WHOLE_ROW", 0), ("FEWEST_ROWS", rows)):
+                        ("FEWEST_COLUMNS", 8), ("WHOLE_ROW", 0), ("FEWEST_ROWS", rows)):
         monkeypatch.setattr(split, name, value)
     forget_plans()
     for batch in (19, 27):

@@ -182,3 +182,12 @@ def test_places_in_rows_whose_size_is_a_sum_come_apart() -> None:
         assert unflatten(add(scale(r, columns), x), (rows, columns)) == (r, x)
         assert gcd(columns * rows, columns) == columns and gcd(columns * 3, columns * 2) in (1, columns)
         assert not trace.guards
+
+
+def test_what_a_guard_divides_has_multiples_that_more_divides() -> None:
+    with Trace(N=74, H=56) as trace:
+        images, high = trace.symbol("N"), trace.symbol("H")
+        area = high * high
+        assert not is_multiple(area, 8) and trace.guard_divisor(area, 8) and is_multiple(area, 8)
+        assert is_multiple(2 * area, 16) and is_multiple(6 * area * images, 16) and not is_multiple(2 * area, 32)
+        assert not is_multiple(3 * area, 16) and not is_multiple(2 * area + 1, 16)

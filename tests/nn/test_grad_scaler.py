@@ -154,3 +154,77 @@ def test_the_gradient_of_a_parameter_that_is_listed_twice_is_divided_twice() -> 
         return *gradients, p.tolist(), q.tolist()
     theirs = run(torch, torch.amp.GradScaler("cpu", init_scale=4.0))
     assert run(genesis, genesis.amp.GradScaler(init_scale=4.0)) == theirs
+
+
+def test_a_step_that_raises_before_it_writes_leaves_gradients_as_they_were():
+    """It divides them itself, and has not then: called again it makes the step of an undisturbed run."""
+    w = genesis.ones(2, requires_grad=True)
+    optimizer, scaler = genesis.optim.SGD([w], lr=0.5), genesis.amp.GradScaler(init_scale=8.0)
+    scaler.scale((w * w).sum()).backward()
+
+    def stops(*_):
+        raise KeyboardInterrupt
+    hook = optimizer.register_step_pre_hook(stops)
+    with pytest.raises(KeyboardInterrupt):
+        scaler.step(optimizer)
+    hook.remove()
+    assert w.grad.tolist() == [16, 16] and w.tolist() == [1, 1]
+    scaler.step(optimizer)
+    assert w.grad.tolist() == [2, 2] and w.tolist() == [0, 0]
+    scaler.update()
+
+
+def test_gradients_whose_division_was_dropped_are_divided_by_the_step():
+    """Of a second backward that cannot be computed: the sum and its division are dropped, the first one's stay."""
+    w = genesis.ones(2, requires_grad=True)
+    optimizer, scaler = genesis.optim.SGD([w], lr=0.5), genesis.amp.GradScaler(init_scale=8.0)
+    scaler.scale((w * w).sum()).backward()
+    genesis.eval(w.grad)
+    scaler.scale(w[genesis.tensor([7])].sum()).backward()
+    scaler.unscale_(optimizer)
+    with pytest.raises(IndexError):
+        w.grad.tolist()
+    assert w.grad.tolist() == [16, 16]
+    scaler.step(optimizer)
+    assert w.grad.tolist() == [2, 2] and w.tolist() == [0, 0]
+
+
+def test_a_step_without_memory_counts_as_none_whatever_was_divided(monkeypatch):
+    """At each allocation of it, and all behind: gradients are divided and that is known, or neither."""
+    from genesis.runtime.cpu import executor
+    allocate, left = executor.allocate, [-1]
+
+    def scarce(*what, **how):
+        left[0] -= 1
+        if left[0] == 0:
+            left[0] = 1
+            raise MemoryError("injected")
+        return allocate(*what, **how)
+    monkeypatch.setattr(executor, "allocate", scarce)
+    for most in range(1, 40):
+        genesis.engine.reset()
+        w = genesis.ones(2, requires_grad=True)
+        optimizer = genesis.optim.AdamW([w], lr=0.5)
+        count, scaler = genesis.zeros(1), genesis.amp.GradScaler(init_scale=8.0)
+        genesis.eval(w, count)
+        scaler.scale((w * w).sum()).backward()
+        count += 1
+        left[0] = most
+        try:
+            scaler.step(optimizer)
+            failed = False
+        except MemoryError:
+            failed = True
+        done, left[0] = left[0] > 1, -1
+        if failed:
+            assert w.tolist() == [1, 1] and count.tolist() in ([0], [1])
+            known = scaler._seen[id(optimizer)].is_unscaled()
+            assert w.grad.tolist() == ([2, 2] if known else [16, 16])
+            scaler.step(optimizer)
+        assert w.grad.tolist() == [2, 2] and optimizer.state[w]["step"] == 1
+        scaler.update()
+        if done:
+            break
+    else:
+        raise AssertionError("no end")
+    assert most > 2

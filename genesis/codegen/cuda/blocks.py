@@ -32,6 +32,7 @@ from genesis.codegen.cuda.column_blocks import (
 )
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Part, Position, Random, Reduce, Store, operands_of
+from genesis.codegen.cuda.neighbours import bytes_at_once
 from genesis.codegen.cuda.online_reductions import sums_of_exponentials, sums_of_squares, with_early_sums
 from genesis.codegen.cuda.row_choice import choose_rows
 from genesis.ir.size_divisors import is_multiple
@@ -52,7 +53,16 @@ SHORT_ROWS: Final = 64
 
 MANY_ROWS: Final = 256
 """Elements of a block of a row up to which a program takes as many rows as make `PROGRAM_BYTES`, also where it stores
-them: longer ones are many bytes anyway, and wait in registers."""
+them: longer ones wait in registers, and `START_BYTES` are enough."""
+
+START_BYTES: Final = 5120
+"""Bytes that a multiprocessor moves while it starts a program, in 0.16 µs: a program of rows that are stored reads and
+writes so many (H200: rms_norm of 65,536 rows of 700 bfloat16, 2.8 KB each, in as many programs 80.1 µs, which is what
+their starts take, 43 by its bytes; torch.compile 46.7; 48 in two rows of one warp)."""
+
+MOST_STARTED: Final = 2048
+"""Elements of such a program at most: two rows of 1024 in one warp, four of 512 in two. Four rows of 523 and 600
+bfloat16 in two or four warps took longer than two in one, those of 700 to 1024 as long (H200)."""
 
 EACH_THREAD: Final = 8
 """Elements of a thread where warps have rows of their own. A norm's backward over 262,144 heads of 128 takes 70 µs,
@@ -209,7 +219,7 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
             and not in_rows_of_vectors(kernel) and _waits_for_no_reduction(kernel)):
         return Blocks(1, SINGLES_LOOP, True, 4)
     x_block = max(1, 1024 // r_block)
-    if kernel.loads("r") and 2048 <= r_block <= PERSISTENT // 4:
+    if kernel.loads("r") and 2048 <= r_block <= PERSISTENT // 4 and in_rows_of_vectors(kernel):
         x_block = 2  # the weights serve two rows
     row = r_block * (sum(s.out.dtype.itemsize for s in kernel.loads("xr")) or COMPUTED)
     least = block_for(kernel.x_size, max(1, SHORT_ROWS // r_block))
@@ -219,12 +229,20 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     if r_block <= MANY_ROWS or not stored:
         while x_block * row < PROGRAM_BYTES and may_double(kernel.x_size, x_block, gpu):
             x_block *= 2
+    else:
+        moved = about(kernel.r_size) * kernel.bytes_each
+        while (x_block * moved < START_BYTES and 2 * x_block * r_block <= MOST_STARTED
+               and may_double(kernel.x_size, x_block, gpu)):
+            x_block *= 2
     shares = r_block >= SHORT_ROWS and bool(kernel.loads("r")) and operands <= SHARED_OPERANDS
     if shares and _warps_have_rows(kernel, r_block):
         while x_block * r_block < SHARED_ELEMENTS and about(kernel.x_size) >= 16 * x_block * enough_programs(gpu):
             x_block *= 2
         if x_block * r_block == SHARED_ELEMENTS:
             return choose_rows(Blocks(x_block, r_block, False, SHARED_WARPS), kernel, gpu)
+    if stored and operands > 1 and x_block > 1 and _lanes_have_rows(kernel, r_block):
+        return choose_rows(Blocks(x_block, r_block, False, between(1, x_block * r_block // (32 * EACH_THREAD), 8)),
+                           kernel, gpu)
     if stored and _one_warp(kernel, r_block) and about(kernel.x_size) >= 2 * x_block * enough_programs(gpu):
         return choose_rows(Blocks(ONE_WARP // r_block, r_block, False, 1), kernel, gpu)
     if stored and _one_warp_has_odd_rows(kernel, r_block):
@@ -239,7 +257,7 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
             x_alone //= 2
         if may_double(kernel.x_size, x_alone, gpu):
             return choose_rows(Blocks(x_alone, r_block, False, 1), kernel, gpu)
-    warps = between(1, x_block * r_block // 1024, 8)
+    warps = 1 if r_block == ONE_WARP and stored else between(1, x_block * r_block // 1024, 8)
     if r_block >= 1024 and not stored and len(kernel.loads("xr")) == 1 and not kernel.loads("r"):
         warps = between(warps, x_block * r_block * kernel.loads("xr")[0].out.dtype.itemsize // (32 * EACH_READ), 8)
     while x_block * r_block * operands > 64 * 32 * warps and warps < 32:
@@ -276,6 +294,16 @@ def _warps_have_rows(kernel: Kernel, r_block: int) -> bool:
     """Whether the lanes of a warp have all of a row, a vector each, so that its sum needs no other warp."""
     narrowest = min((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
     return kernel.space[-1][1] == "r" and not kernel.r_leads and r_block <= 32 * VECTOR // narrowest
+
+
+def _lanes_have_rows(kernel: Kernel, r_block: int) -> bool:
+    """Whether the lanes of a warp have all of a row as they load it at once, so that more warps have other rows. Of two
+    operands each thread has eight elements of each then: with 32 of each, loaded one by one, a thread has 224 registers
+    (H200: normalize of 99,991 rows of 25 bfloat16 of longer ones, with gradients, 31.9 µs, 16.7 so; softmax of rows of
+    120 with gradients 28.7 in one warp, 25.1 in four of twice as many rows)."""
+    narrowest = min((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
+    return (kernel.space[-1][1] == "r" and not kernel.r_leads
+            and r_block <= 32 * max(bytes_at_once(kernel, "r") // narrowest, 1))
 
 
 def _one_warp(kernel: Kernel, r_block: int) -> bool:

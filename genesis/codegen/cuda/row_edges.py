@@ -47,7 +47,7 @@ def vector_of_rows(kernel: Kernel, blocks: Blocks) -> int:
 
 
 def ask_for_vectors(kernel: Kernel) -> None:
-    """Make it a guard whether long rows, whose length is a product of sizes that change, begin at multiples of a
+    """Make it a guard whether long rows, whose length follows from sizes that change, begin at multiples of a
     vector, and whether the elements of a vector are of one channel, where a row has several.
 
     No class of sizes says it: 56 is a number that 16 does not divide, and 56² · 4 one that 8 does. Not told, a thread
@@ -65,11 +65,18 @@ def ask_for_vectors(kernel: Kernel) -> None:
 
 
 def _is_told(size: Size, vector: int) -> bool:
-    """Whether a vector divides a size; of a product of sizes that change the answer is a guard."""
+    """Whether a vector divides a size; of one that follows from others, as a product or a quotient, the answer is a
+    guard."""
     written = as_written(size)
     if not isinstance(written, SymInt) or is_multiple(written, vector):
         return is_multiple(written, vector)
-    return max(len(atoms) for atoms, _ in written.terms) > 1 and written.trace.guard_divisor(written, vector)
+    return _follows_from_others(written) and written.trace.guard_divisor(written, vector)
+
+
+def _follows_from_others(size: SymInt) -> bool:
+    """Whether a size is a product or a quotient of sizes that change: 56 channels in 8 groups of images of 56 × 56 have
+    rows of n·n·n // 8 elements."""
+    return any(len(atoms) > 1 or any(size.trace.atoms[atom][0] == "//" for atom in atoms) for atoms, _ in size.terms)
 
 
 def plain(s: Load | Store, kernel: Kernel) -> bool:

@@ -22,6 +22,7 @@ from genesis.codegen.cuda.block_sizes import (
     about,
     between,
     block_of,
+    may_double,
     power_of_two,
     reach_of,
     room_for,
@@ -53,6 +54,10 @@ MOST_HELD: Final = 128 * 128
 warps. Two operands of 64 each, one by one, took 187 registers, so that a multiprocessor had one program, which loaded
 nothing while it stored (H200: 140 MB of two float16 operands, one turned, 62 µs, torch.compile 46; reckoned 40 so). A
 gradient of six operands in tiles of 128 × 128 spilled a kilobyte."""
+
+TILE_ELEMENTS: Final = 4096
+"""Elements of a tile whose rows and runs are short, while there are many: eight rows of eleven, of 13 M float16, were
+148,470 programs, each of which a multiprocessor starts in 0.16 µs (reckoned for an H200: 180 µs for 6 by the bytes)."""
 
 LEAST_SIDE: Final = 64
 """Elements of a side below which tiles are not cut further for the sake of more programs."""
@@ -169,7 +174,10 @@ def _as_results_lie(group: Group, kernel: Kernel, gpu: GpuModel,
     if columns:
         side = _side(kernel, gpu)
         r_block = min(side, power_of_two(columns))
-        x_block = min(side * side // r_block, power_of_two(_run_across(kernel, columns)))
+        across = power_of_two(_run_across(kernel, columns))
+        while across * r_block < TILE_ELEMENTS and may_double(kernel.x_size, across * r_block, gpu):
+            across *= 2  # rows of several runs
+        x_block = min(side * side // r_block, across)
         r_block = min(side * side // x_block, power_of_two(columns))
         blocks = _turned_blocks(kernel, x_block, r_block, gpu)
     else:

@@ -117,7 +117,8 @@ def _group_type(x: TensorType, *affine: TensorType, groups: int, eps: float) -> 
 
 
 def _by_group(x: Node, groups: int) -> Node:
-    return reshape(x, shape=(x.type.shape[0], groups, x.type.numel // max(x.type.shape[0] * groups, 1)))
+    images, channels, *rest = x.type.shape
+    return reshape(x, shape=(images, groups, channels // groups * prod(rest)))
 
 
 def group_statistics(x: Node, groups: int, eps: float) -> tuple[Node, Node]:

@@ -35,7 +35,7 @@ COLUMNS: Final = 64
 """Columns of a program of a kernel that has no whole rows."""
 
 EACH: Final = 8
-"""Minimum programs of a multiprocessor for a kernel without whole rows whose splits are made longer."""
+"""Programs of a multiprocessor for a kernel without whole rows, beyond which its splits are made longer."""
 
 ROWS: Final = 24
 """Rows of 64 columns below which there are fewer splits: what a program does once would take longer than its rows.
@@ -58,6 +58,11 @@ ROWS_OF_SPREADS: Final = 256
 put together at its end (H200: std of 10,624 rows of 832 float16 in 528 splits of 21 rows 48.9 µs, torch.compile 19; of
 25,480 rows of 635 float32 in 528 of 49, two rounds of loads each, 37.3 and 11.8 for what they give, 23.4 and 6.6 in
 132)."""
+
+ROWS_OF_RUNS: Final = 128
+"""Rows below which there are fewer splits of columns that are the elements of odd runs: their kernels compute with what
+belongs to a channel, found for each column (H200, batch norm with gradients: bfloat16[300, 64, 13, 13] in splits of ten
+rows 84 µs, of 19 40, of 75 30, torch.compile 50; float32[184, 24, 13, 13] of six rows 29.2, of 23 16.1; 22.2)."""
 
 NEARLY_ALL: Final = (32, 33)
 """(numerator, denominator): multiprocessors in use that count as all. 8192 columns in blocks of 64 use 128 of an
@@ -134,9 +139,6 @@ SHORTEST_ALONE: Final = 2048
 
 FEWEST_COLUMNS: Final = 1024
 """Minimum columns that are worth a kernel of their own."""
-
-COLUMNS_EACH: Final = 512
-"""Columns times splits per multiprocessor: two blocks of 256 columns."""
 
 MULTIPLE: Final = 2048
 """Splits of contiguous elements start at multiples of this many elements, so that they are read in full blocks."""
@@ -349,7 +351,7 @@ def _cut(node: Node, gpu: Gpu, fewest: int = ROWS, stored: frozenset[Node] = fro
     if not results or results * extent < least:
         return None
     if last in axes:
-        cut = _split_across(node, gpu) or _split_rows(node, results, extent, gpu)
+        cut = _split_across(node, gpu, max(fewest, ROWS_OF_RUNS)) or _split_rows(node, results, extent, gpu)
         most = 1 if results > gpu.multiprocessors else MOST_OF_PIECES
         most = MOST_WHOLE if set(node["axes"]) == set(_side_by_side(node)) else most
         if gpu.multiprocessors < results <= 2 * gpu.multiprocessors:
@@ -478,7 +480,7 @@ def _weight_behind(node: Node) -> int:
     return found
 
 
-def _split_across(node: Node, gpu: Gpu) -> Cut | None:
+def _split_across(node: Node, gpu: Gpu, fewest: int) -> Cut | None:
     """Splits of the outer axes alone, where runs of neighbours are so short or odd that they are read one by one: the
     elements of all runs are columns, which are read in vectors (a channel's statistics in images of 7 × 7)."""
     x, inner = node.inputs[0], _side_by_side(node)
@@ -489,8 +491,9 @@ def _split_across(node: Node, gpu: Gpu) -> Cut | None:
         return None
     if rows < 2 * FEWEST_ROWS or columns < FEWEST_COLUMNS:
         return None
-    splits = 1
-    while splits * columns < COLUMNS_EACH * gpu.multiprocessors and rows >= 2 * splits * FEWEST_ROWS:
+    splits, blocks = 1, -(-columns // COLUMNS)
+    while splits * blocks < EACH * gpu.multiprocessors and rows >= 2 * splits * (
+            FEWEST_ROWS if splits * blocks < gpu.multiprocessors else fewest):
         splits *= 2
     return Cut(splits, 1, outer)
 

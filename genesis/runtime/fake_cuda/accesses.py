@@ -12,6 +12,7 @@ What is read as volatile is left out: programs share it on purpose. Atomic addit
 from __future__ import annotations
 
 import ctypes
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,9 @@ AddressRange = tuple[int, int]
 
 SEVERAL: Final = -1
 """Stands for a program's number where more than one program has read a byte."""
+
+MOST: Final = 1 << 63
+"""No address is as large."""
 
 SHARED: Final = -2
 """Stands for a program's number where a byte is read as volatile, which programs do to share it."""
@@ -59,6 +63,8 @@ class Accesses:
         self._ends = np.array([end for _, end in merged], np.int64)
         sizes = self._ends - self._starts
         self._before = np.cumsum(sizes) - sizes - self._starts  # address + this = position in the arrays below
+        self._spans = merged
+        self._stored = self._shared = False  # whether the kernel has stored, or read as volatile, anything yet
         # For each byte the program that reads, or writes, an element there: 0, its number + 1, SEVERAL or SHARED.
         self._readers = np.zeros(sizes.sum() if programs > 1 else 0, np.int32)
         self._writers = np.zeros(sizes.sum(), np.int32)
@@ -71,14 +77,17 @@ class Accesses:
             Race: some have been written.
         """
         touched, places = self._touched(addresses, mask, nbytes)
-        writers = self._writers[places]
         if volatile:
             self._writers[places] = SHARED
+            self._shared = True
             return
-        self._refuse(touched, writers > 0, f"program {program} reads what program {{}} writes", writers)
+        if self._stored:
+            writers = self._writers[places]
+            self._refuse(touched, writers > 0, f"program {program} reads what program {{}} writes", writers)
         if self._readers.size:
             readers = self._readers[places]
-            self._readers[places] = np.where((readers == 0) | (readers == program + 1), program + 1, SEVERAL)
+            self._readers[places] = program + 1 if not readers.any() else np.where(
+                (readers == 0) | (readers == program + 1), program + 1, SEVERAL)
 
     def store(self, program: int, addresses: np.ndarray, mask: np.ndarray, nbytes: int,
               values: np.ndarray | None = None) -> None:
@@ -92,28 +101,36 @@ class Accesses:
             Race: two are in one place, or another program has read some, or has written something else.
         """
         touched, places = self._touched(addresses, mask, nbytes)
-        writers = self._writers[places]
-        own = writers != SHARED
-        touched, places, writers = touched[own], places[own], writers[own]
+        writers, own = self._writers[places], None
+        if self._shared:
+            own = writers != SHARED
+            touched, places, writers = touched[own], places[own], writers[own]
         order = np.sort(places)
         if (order[1:] == order[:-1]).any():
             raise Race(f"a store of program {program} has an address twice")
-        others = (writers != 0) & (writers != program + 1)
-        if values is not None and others.any():
-            written = np.broadcast_to(values, addresses.shape)[np.broadcast_to(mask, addresses.shape)][own]
-            others[others] = _differ(touched[others], written[others])
-        self._refuse(touched, others, f"programs {program} and {{}} write the same", writers)
+        if self._stored:
+            others = (writers != 0) & (writers != program + 1)
+            if values is not None and others.any():
+                written = np.broadcast_to(values, addresses.shape)[np.broadcast_to(mask, addresses.shape)]
+                others[others] = _differ(touched[others], (written if own is None else written[own])[others])
+            self._refuse(touched, others, f"programs {program} and {{}} write the same", writers)
         if self._readers.size:
             readers = self._readers[places]
             self._refuse(touched, (readers != 0) & (readers != program + 1),
                          f"program {program} writes what others read", readers)
         self._writers[places] = program + 1
+        self._stored = True
 
     def _touched(self, addresses: np.ndarray, mask: np.ndarray, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
         """The addresses where the mask holds, and their places among all bytes of the spans."""
-        touched = addresses[np.broadcast_to(mask, addresses.shape)].astype(np.int64)
+        mask = np.asarray(mask)  # of a matrix's map it is an array's buffer
+        touched = (addresses.ravel() if mask.all() else addresses[np.broadcast_to(mask, addresses.shape)]).astype(
+            np.int64)
         if not touched.size:
             return touched, touched
+        at = bisect_right(self._spans, (int(touched.min()), MOST)) - 1
+        if at >= 0 and touched.max() + nbytes <= self._spans[at][1]:  # all in one of them, as nearly always
+            return touched, touched + self._before[at]
         span = np.searchsorted(self._starts, touched, "right") - 1
         wrong = touched[(span < 0) | (touched + nbytes > self._ends[span])]
         if wrong.size:

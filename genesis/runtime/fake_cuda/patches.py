@@ -13,6 +13,8 @@ from itertools import starmap
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from genesis.runtime.fake_cuda.plain_operands import plain
+
 if TYPE_CHECKING:
     from triton.runtime.interpreter import _LangPatchScope
 
@@ -105,4 +107,4 @@ def patch_attr(place: object, name: str, member: Callable, builder: object, scop
 
     def call(*arguments: object, _semantic: object = None, **named: object) -> object:
         return function(*arguments, _semantic=interpreter_semantic, **named)
-    scope.set_attr(place, name, call)
+    scope.set_attr(place, name, plain(place, name, call))

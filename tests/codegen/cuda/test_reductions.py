@@ -15,7 +15,7 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.loops import emit_loop
 from genesis.ir import OPS, DType, Graph, Node
-from genesis.ir.ops import composite, leaves, movement, softmax
+from genesis.ir.ops import composite, leaves, movement, norm, softmax
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.size_trace import Trace
@@ -242,6 +242,25 @@ def test_programs_of_short_rows_read_what_is_worth_starting_them(rows: int, leng
     assert kernel.constexprs["XBLOCK"] * length * dtype.itemsize > 1024
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", [bfloat16, float32], ids=str)
+@pytest.mark.parametrize("columns", [272, 400, 512, 523, 700, 768, 1000, 1024, 1100, 2048])
+def test_programs_of_rows_move_as_much_as_their_starts_take_the_time_of(columns: int, dtype: DType,
+                                                                        weighted: bool) -> None:
+    """A multiprocessor starts a program in 0.16 µs: 65,536 rows of 700 bfloat16 were as many programs of one warp, and
+    took 80 µs of an H200 for 43 by their bytes."""
+    x, w = an_input(0, (65_536, columns), dtype), an_input(1, (columns,), dtype)
+    y = norm.rms_norm(x, w, ndim=1, eps=1e-5) if weighted else norm.rms_norm(x, ndim=1, eps=1e-5)
+    graph = decomposed(Graph((x, w) if weighted else (x,), (y,)))
+    blocks = choose_blocks(build(fuse(graph).groups[0]), H200)
+    assert not blocks.looped and blocks.x * columns * 2 * dtype.itemsize >= 4096
+    assert blocks.x * blocks.r / (32 * blocks.num_warps) <= 64
+    few = an_input(0, (300, columns), dtype)
+    graph = decomposed(Graph((few,), (norm.rms_norm(few, ndim=1, eps=1e-5),)))
+    alone = choose_blocks(build(fuse(graph).groups[0]), H200)
+    assert alone.x * alone.r <= max(1024, alone.r), "few rows are on all multiprocessors"
+
+
 def test_a_flat_loop_s_programs_are_fewer_where_each_moves_little() -> None:
     """Between 1024 elements and the most are others (a total's gradient of 7.7 M bfloat16 in 7526 programs: 9.8 µs for
     4.3 by its bytes, reckoned)."""
@@ -315,6 +334,20 @@ def test_short_rows_of_which_much_is_computed_are_one_warp_s(columns: int, much:
     kernel = build(fuse(Graph((x,), (p.cast(y, dtype=float16),))).groups[0])
     found = choose_blocks(kernel, H200)
     assert (found.x * found.r, found.num_warps) == (1024 if much else 2048, 1)
+
+
+@pytest.mark.parametrize(("columns", "stride", "each"), [
+    (25, 89, 8), (120, 120, 8), (256, 256, 8), (100, 164, 8), (45, 109, 32), (300, 300, 32)])
+def test_short_rows_of_two_operands_have_eight_elements_a_thread(columns: int, stride: int, each: int) -> None:
+    """Where no warp shares a row: with 32 of each, loaded one by one, a thread had 224 registers (normalize of rows of
+    25 bfloat16 of longer ones, with gradients: 31.9 µs of an H200, 16.7 so)."""
+    x, y = (an_input(i, (99_991, stride), bfloat16) for i in range(2))
+    wide = [p.cast(movement.slice(v, starts=(0, 0), stops=(99_991, columns), steps=(1, 1)), dtype=float32)
+            for v in (x, y)]
+    total = r.sum(p.mul(*wide), axes=(1,), keepdims=True)
+    z = p.cast(p.mul(wide[0], movement.expand(total, shape=(99_991, columns))), dtype=bfloat16)
+    blocks = choose_blocks(build(fuse(Graph((x, y), (z,))).groups[0]), H200)
+    assert blocks.x * blocks.r / (32 * blocks.num_warps) == each
 
 
 @pytest.mark.parametrize(("rows", "columns", "dtype", "blocks"), [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -43,6 +44,7 @@ def operands_of(q: tuple[int, ...], k: tuple[int, ...], dtype: DType) -> tuple[N
             an_input(4, row, float32), an_input(5, row, float32))
 
 
+@cache
 def groups_of(q: tuple[int, ...], k: tuple[int, ...], dtype: DType, causal: bool, scale: float,
               beside: bool = False) -> dict[str, Group]:
     """op → its group."""
@@ -55,9 +57,10 @@ def groups_of(q: tuple[int, ...], k: tuple[int, ...], dtype: DType, causal: bool
             for group in schedule.groups if group.kind == "attention_backward"}
 
 
+@cache
 def data_and_wanted(q: tuple[int, ...], k: tuple[int, ...], dtype: DType, causal: bool,
                     scale: float) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
-    """The operands, and dq, dk and dv in float64."""
+    """The operands, and dq, dk and dv in float64: kernels write to neither."""
     g, q_data, k_data, v_data = (some(x) for x in operands_of(q, k, dtype)[:4])
     leaves = [x.double().requires_grad_() for x in (q_data, k_data, v_data)]
     wide = [leaves[0], *(x.repeat_interleave(q[1] // k[1], 1) for x in leaves[1:])]

@@ -175,3 +175,20 @@ def test_loads_and_stores_are_watched_as_each_version_of_triton_makes_them(
         load(outside, False)
     load(inside, True)  # volatile: shared on purpose
     load(inside, False)
+
+
+def test_addresses_of_one_span_and_of_several_are_held_against_their_ends() -> None:
+    launch = Accesses([(64, 80), (16, 32)], programs=2)
+    some, all_of = np.array([True, True, False]), memoryview(np.ones(2, bool))  # as the mask of a matrix's map comes
+    launch.load(0, np.array([16, 28, 999], np.uint64), some, 4)
+    launch.load(0, np.array([28, 76], np.uint64), all_of, 4)  # type: ignore[arg-type]
+    for beyond in ([16, 30], [12, 16], [28, 32], [28, 60], [76, 80]):
+        with pytest.raises(OutOfReach):
+            launch.load(0, np.array(beyond, np.uint64), all_of, 4)  # type: ignore[arg-type]
+    with pytest.raises(Race, match="program 1 writes what others read"):
+        launch.store(1, np.array([76, 72], np.uint64), all_of, 4)  # type: ignore[arg-type]
+    launch.load(1, np.array([64], np.uint64), np.array(True), 4, volatile=True)
+    launch.store(1, np.array([64, 68], np.uint64), all_of, 4, np.array([1, 2]))  # type: ignore[arg-type]
+    launch.store(0, np.array([64], np.uint64), np.array(True), 4, np.array([7]))  # shared by a volatile read
+    with pytest.raises(Race, match="program 0 reads what program 1 writes, 4 bytes"):
+        launch.load(0, np.array([68], np.uint64), np.array(True), 4)
