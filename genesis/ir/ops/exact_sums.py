@@ -31,8 +31,8 @@ WORDS_READ: Final = 3
 """Words of a sum that are read and cleared, of a normal distribution's numbers."""
 
 WORDS_NEAR: Final = 4 << 20
-"""Words up to which those stay in the L2 until they are read: of 1.86 million bfloat16 sums they are 45 MB, which with a
-gather took 66.5 µs of an H200, and 55.2 line by line."""
+"""Words up to which those stay in the L2 until they are read: of 1.86 million bfloat16 sums they are 45 MB, which with
+a gather took 66.5 µs of an H200, and 55.2 line by line."""
 
 STEPS: Final = {float32: (24, 0, 254), bfloat16: (8, 0, 254), float16: (11, 102, 142)}
 """dtype → (bits of a number, first and last of the powers of two as float32 counts them, from 2^-149 on)."""
@@ -128,4 +128,5 @@ def sums_and_positions(base: Node, index: Node) -> tuple[int, int]:
     return prod(base.type.shape), prod(index.type.shape)
 
 
-__all__ = ["MOST_POSITIONS", "WORDS_READ", "Windows", "exact_fits", "exact_sums", "sums_and_positions", "windows_for", "windows_of"]
+__all__ = ["MOST_POSITIONS", "WORDS_READ", "Windows", "exact_fits", "exact_sums", "sums_and_positions", "windows_for",
+           "windows_of"]

@@ -67,6 +67,9 @@ class SharedWords:
         if what == "added":
             kind, count, slots = kind.split()
             return self._added(kind, int(count), int(slots), values)
+        if what == "own":
+            kind, _, count = kind.partition(" ")
+            return self._own_added(kind, int(count), values)
         if what == "least_first":
             kind, count, slots, threads = kind.split()
             return self._least_first(kind, int(count), int(slots), int(threads), values)
@@ -184,6 +187,19 @@ class SharedWords:
             for _, first, total in equal_ones_summed(label[here], value[here]):
                 self._words(kind)[at[first]] += total
         return np.zeros(labels[0].shape, np.int32)
+
+    def _own_added(self, kind: str, count: int, operands: list[np.ndarray]) -> np.ndarray:
+        lanes = np.arange(32).reshape(operands[0].shape)
+        owners: dict[int, int] = {}
+        for given, value in zip(operands[:count], operands[count + 1:], strict=True):
+            label, word, added, lane = np.broadcast_arrays(given, operands[count], value, lanes)
+            here = label >= 0
+            for place, owner in zip(label[here].tolist(), lane[here].tolist(), strict=True):
+                if owners.setdefault(place, owner) != owner:
+                    raise RuntimeError(f"two lanes add to word {place}")
+            at = self._at(kind, word[here] + label[here] * np.dtype(_DTYPES[kind]).itemsize)
+            np.add.at(self._words(kind), at, added[here])
+        return np.zeros(operands[0].shape, np.int32)
 
     def _least_first(self, kind: str, count: int, slots: int, threads: int, operands: list[np.ndarray]) -> np.ndarray:
         size, taken = np.dtype(_DTYPES[kind]).itemsize, threads << (count - 1).bit_length()

@@ -39,6 +39,16 @@ def test_what_elements_read_for_themselves_is_a_flat_loop(axis: int, shape: tupl
     assert "RBLOCK" not in emit(group).source
 
 
+@pytest.mark.parametrize(("shape", "axis", "flat"), [((7, 40), 1, True), ((3, 5, 9), 2, True), ((3, 9, 40), 1, False)])
+def test_what_one_index_takes_of_all_rows_is_a_flat_loop(shape: tuple[int, ...], axis: int, flat: bool) -> None:
+    """Triton knew of no direction in such a load, and lanes took rows."""
+    x, index = an_input(0, shape), an_input(1, (60,), int64)
+    places = torch.randint(0, shape[axis], (60,), generator=torch.Generator().manual_seed(0))
+    schedule = check([x, index], p.exp(indexing.take(x, index, axis=axis)), data=[some(x), places])
+    [group] = schedule.groups
+    assert ("RBLOCK" not in emit(group).source) == flat
+
+
 def test_rows_that_are_read_backwards_are_a_flat_loop() -> None:
     x, = inputs((7, 40))
     schedule = check([x], movement.flip(x, axes=(1,)) * 2.0)

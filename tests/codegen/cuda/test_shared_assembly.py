@@ -11,6 +11,7 @@ from genesis.codegen.cuda.templates.shared_words import (
     added_helper,
     counted_helper,
     emptied_helper,
+    own_added_helper,
     raised_helper,
 )
 from genesis.codegen.cuda.templates.written_rows import written_helper
@@ -142,6 +143,19 @@ def test_positions_of_a_warp_are_added_whatever_they_meet_in(kind: str, count: i
     run_assembly(added_helper(kind, count, slots), operands, 32, shared)
     sums.check(shared)
     assert not any(shared[sums.behind:])
+
+
+@each_value
+@pytest.mark.parametrize("way", ["alike", "one", "few, and none"])
+@pytest.mark.parametrize(("kind", "count"), [("f32", 4), ("f64", 3), ("s32", 1), ("s64", 2)])
+def test_sums_of_a_lanes_own_are_added_one_after_another(kind: str, count: int, way: str) -> None:
+    sums = Sums(kind, 5 * 32, count, 32, way)
+    sums.labels = np.where(sums.labels < 0, -1, np.arange(32) * 5 + sums.labels % 5)
+    sums.want = sums.sums.astype(np.float64)
+    np.add.at(sums.want, sums.labels[sums.labels >= 0], sums.values[sums.labels >= 0])
+    shared = sums.shared(b"")
+    run_assembly(own_added_helper(kind, count), sums.operands(SUMS_AT), 32, shared)
+    sums.check(shared)
 
 
 def test_few_that_meet_are_added_in_the_order_of_their_lanes() -> None:

@@ -6,6 +6,8 @@ one, those of the lanes are added as a tree first. So nothing is sorted, no floa
 the same in each run. A program has one warp, so that there is nobody
 else to wait for, and as many lines side by side as its lanes have room for.
 
+Where each lane has a line, or a column, by itself nobody else adds to its sums, and there are no marks.
+
 Lines may be columns: then neighbours in memory are of neighbouring lines, and a program has a few of these, so that
 what it reads and writes are pieces of rows. Of lines with more sums than a program has room for each has a share.
 """
@@ -28,6 +30,7 @@ from genesis.codegen.cuda.templates.rows import Rows
 from genesis.codegen.cuda.templates.shared_words import (
     added_helper,
     get_helper,
+    own_added_helper,
     put_helper,
     sum_kind,
     words_helper,
@@ -42,12 +45,10 @@ ROOM: Final = 8192
 PROGRAMS: Final = 8192
 """Programs of many lines, a warp each: twice what an H200 runs at once. More lines are taken in turns."""
 
-LEAST_BESIDE: Final = 8
-"""Columns side by side that are left where columns are few."""
-
-FEW_PROGRAMS: Final = 4 * H200.multiprocessors
-"""Programs, of a warp each, below which columns are few: a warp takes the rounds of its columns one after another
-(H200: 64 positions of 4984 columns in 156 programs 18 µs)."""
+FEW: Final = ((8, 4 * H200.multiprocessors), (4, H200.multiprocessors))
+"""(columns, programs): so many columns side by side are left where there are fewer programs, of a warp each, which
+takes the rounds of its columns one after another (H200: 64 positions of 4984 columns in 156 programs 18 µs, with their
+gather 22.5; 13.4 in 623)."""
 
 LOADS: Final = 4
 """Rounds of 32 positions whose loads wait together, and that are added together: with one a warp waits most of the
@@ -150,9 +151,10 @@ class LineSums:
 
     def _more_lanes(self) -> int:
         """Lanes of a column, more of them where columns are too few to keep a GPU busy: then fewer columns are side by
-        side, down to a sector of two-byte elements."""
+        side, down to a sector of two-byte elements, or of the index where not each multiprocessor has a program."""
         lanes, count = self.lanes, min(power_of_two(self.rows.length), 32)
-        while 2 * lanes <= count and 32 // lanes > LEAST_BESIDE and hint(self.rows.rows) * lanes < 32 * FEW_PROGRAMS:
+        while 2 * lanes <= count and any(
+                32 // lanes > beside and hint(self.rows.rows) * lanes < 32 * programs for beside, programs in FEW):
             lanes *= 2
         return lanes
 
@@ -168,18 +170,21 @@ class LineSums:
         body += [*self.loaded("0"), *self.begun(), *(self.looped() if self.loops else self.added("")), *self.ended()]
         if self.turns > 1:  # lanes still read the sums that the next turn writes over
             body.append("tl.debug_barrier()")
-        slots = power_of_two(self.rounds * self.beside) * self.slots
-        text = ["words = g_words()", f"marks = words + {-(-self.sums * self.size // 16) * 16}",
+        own = self.lanes == 1  # nobody else adds to a lane's sums
+        slots = 0 if own else power_of_two(self.rounds * self.beside) * self.slots
+        text = ["words = g_words()", *([] if own else [f"marks = words + {-(-self.sums * self.size // 16) * 16}"]),
                 f"line = tl.arange(0, XBLOCK)[:, None] * {self.stride}",
                 *([] if self.whole else [f"row_0 = tl.program_id(0) % {self.shares} * {self.share}"]),
                 *(["strange = tl.zeros([XBLOCK, RBLOCK], tl.int64)"] if self.check else []),
-                f"mark = tl.arange(0, {slots})[None, :]", "g_put_s32(marks + mark * 4, mark * 0, mark >= 0)",
+                *([] if own else [f"mark = tl.arange(0, {slots})[None, :]",
+                                  "g_put_s32(marks + mark * 4, mark * 0, mark >= 0)"]),
                 f"for turn in tl.range(0, {self.turns}):", *(f"    {line}" for line in body)]
         if self.check:
             size, negative, report = self.check
             text.append(f"g_in_range(strange, {size}, {negative}, strange != 0, {report})")
         helpers = "\n".join((words_helper(-(-self.sums * self.size // 16) * 16 + slots * 4),
                              *(put_helper(each) for each in sorted({"s32", kind})), get_helper(kind),
+                             own_added_helper(kind, self.rounds * self.beside) if own else
                              added_helper(kind, self.rounds * self.beside, self.slots)))
         inputs = {} if self.constant else {"base": input_of(self.base, self.group)}
         twice = self.columns or self.sums * self.size > ROOM
@@ -241,7 +246,8 @@ class LineSums:
 
     def adding(self, labels: Sequence[str], values: Sequence[str]) -> str:
         """Add values to the sums of their labels."""
-        return f"g_added_{self.kind}({', '.join([*labels, 'words', 'marks', *values])})"
+        marks = ["marks"] if self.lanes > 1 else []
+        return f"g_added_{self.kind}({', '.join([*labels, 'words', *marks, *values])})"
 
     def wrapped(self, row: str) -> list[str]:
         """The number of a sum, of which negative ones may count from the end."""

@@ -446,6 +446,23 @@ def added_helper(kind: str, count: int, slots: int) -> str:
                    ",".join((*("r" for _ in range(count + 2)), *(REGISTER_LETTERS[kind] for _ in each))), given)
 
 
+def own_added_helper(kind: str, count: int) -> str:
+    """`g_added_{kind}(labels, words, values)`: add to words of this PTX type that no other lane adds to, of `count`
+    elements a lane, one after another."""
+    each = range(count)
+    registers = [".reg .pred %here;", ".reg .b32 %place;", f".reg .{kind} %sum;"]
+    lines = [line for k in each for line in (
+        f"setp.ge.s32 %here, ${1 + k}, 0;",
+        f"mad.lo.s32 %place, ${1 + k}, {8 if kind.endswith('64') else 4}, ${1 + count};",
+        f"@%here ld.shared.{kind} %sum, [%place];",
+        f"@%here {plus_instruction(kind)} %sum, %sum, ${2 + count + k};",
+        f"@%here st.shared.{kind} [%place], %sum;")]
+    given = ", ".join((*(f"label_{k}" for k in each), "words", *(f"value_{k}" for k in each)))
+    return _writer(f"g_added_{kind}({given})", "Add values to shared words that are the lane's own.",
+                   f"own {kind} {count}", assembly((*registers, *lines, "bar.warp.sync -1;")),
+                   ",".join((*("r" for _ in range(count + 1)), *(REGISTER_LETTERS[kind] for _ in each))), given)
+
+
 def ranked_helper(bits: int) -> str:
     """`g_ranked(label, counters)`: a number for each element from the counter of its label, which goes on.
 
