@@ -205,7 +205,21 @@ class Body(Addresses):
         if name in ("eq", "ne") and (compared := self.compared_positions(s)):
             return lowerings.pointwise(name, int32, compared)
         operands = tuple(self.use(v, compute, inline) for v in s.operands)
+        if name == "div" and compute is float32:
+            operands = tuple(map(self.divided, s.operands, operands))
         return lowerings.pointwise(name, compute, operands, rounded)
+
+    def divided(self, value: Value, text: str) -> str:
+        """An operand of a quotient, with 1 where a block of whole rows has zeros behind the rows' ends.
+
+        A division of or by 0 leaves the dozen instructions of others for a branch of its own, and takes the whole warp
+        with it (H200, normalize of 65,000 rows of 100 float32 with gradients, a fifth of whose blocks is idle: 71 µs
+        for 24 by its bytes, torch.compile 37).
+        """
+        if self.blocks.looped or value.name not in self.masked.zeros:
+            return text
+        mask = rows_across.wanted_lanes(self.blocks) if self.blocks.across else "r_mask"
+        return f"tl.where({mask}, {text}, 1.0)" if self.ragged_r or mask != "r_mask" else text
 
     def compared_positions(self, s: Apply) -> tuple[str, str] | None:
         """A coordinate and a number of its row in 32 bits, where the IR has 64 of them for every element."""

@@ -41,11 +41,13 @@ class MaskedLanes:
         others: load → what it gives where its mask does not hold; 0 where it is not here.
         settled: selects whose value the load has by itself.
         numbers: value → what it is behind the end of a row, where that is known.
+        zeros: values that are 0 there, whatever they are multiplied by.
     """
 
     others: dict[str, float] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
     numbers: dict[str, float] = field(default_factory=dict)
+    zeros: set[str] = field(default_factory=set)
 
     def other(self, load: Load) -> str:
         """What a load gives where its mask does not hold, as text."""
@@ -86,6 +88,8 @@ def masked_lanes(kernel: Kernel, takes: Callable[[Load], bool], ragged_r: bool, 
         number = _behind(s, made, found, loads)
         if number is not None and not math.isnan(number):
             found.numbers[s.out.name] = number  # type: ignore[union-attr]  # `_behind` answers for what has one
+        if number == 0 or _is_product_of_zeros(s, found.zeros):
+            found.zeros.add(s.out.name)  # type: ignore[union-attr]  # likewise
     return found
 
 
@@ -142,6 +146,14 @@ def _behind(s: object, made: Mapping[str, object], found: MaskedLanes, loads: Ma
                 value = _ARITHMETIC[name](*numbers)
                 return value if math.isinf(value) or abs(value) <= EXACT else None
     return None
+
+
+def _is_product_of_zeros(s: object, zeros: set[str]) -> bool:
+    """Whether a statement's value is 0 behind the end of a row as one of its factors is."""
+    if not isinstance(s, Apply) or s.out.dtype.kind != "float":
+        return False
+    named = [x.name in zeros for x in s.operands]
+    return any(named) if s.node.op.name == "mul" else s.node.op.name in ("neg", "abs", "cast") and all(named)
 
 
 def _is_largest(value: Value, root: str, made: Mapping[str, object]) -> bool:

@@ -22,7 +22,7 @@ from genesis.codegen.cuda.accumulators import Accumulators
 from genesis.codegen.cuda.block_sizes import VECTOR, Blocks, room_for
 from genesis.codegen.cuda.kernel_ir import END, Kernel, Load, Part, Reduce, Statement, Store, Value, operands_of
 from genesis.codegen.cuda.last_programs import last_apart
-from genesis.codegen.cuda.masked_lanes import masked_lanes
+from genesis.codegen.cuda.masked_lanes import MaskedLanes, masked_lanes
 from genesis.codegen.cuda.neighbours import neighbours
 from genesis.codegen.cuda.rounded import rounded_values
 from genesis.codegen.cuda.row_edges import block_lines
@@ -83,6 +83,8 @@ class Program(Accumulators):
         few = len(kernel.loads("xr")) + len(kernel.loads("r")) <= MOST_LOADS
         if few and not blocks.across and not is_shifted(self.shift):
             self.masked = masked_lanes(kernel, self._names_what_is_masked, self.ragged_r, blocks.num_stages < 2)
+        elif blocks.across:  # what is read from shared memory behind a row's end, or by lanes without one, is 0
+            self.masked = MaskedLanes(zeros=masked_lanes(kernel, lambda _: True, True, False).zeros)
 
     def _neighbours(self) -> dict[str, int]:
         """How many neighbours along a coordinate a thread of a pointwise loop is to have, where Triton would have it

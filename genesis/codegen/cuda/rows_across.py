@@ -197,11 +197,11 @@ def _piece(kernel: Kernel, blocks: Blocks) -> str:
 def loaded(kernel: Kernel, blocks: Blocks, load: Load) -> str:
     """Each thread's elements of what is loaded: of its rows, or of what all rows share."""
     start = _at(_starts(kernel, blocks.x)[load.out.name])
-    place, wanted = ("place", _wanted(blocks)) if load.out.vars == "xr" else ("column", "r_mask")
+    place, wanted = ("place", wanted_lanes(blocks)) if load.out.vars == "xr" else ("column", "r_mask")
     return f"g_get_elements({start} + {place} * {load.out.dtype.itemsize}, {wanted}, {load.argument})"
 
 
-def _wanted(blocks: Blocks) -> str:
+def wanted_lanes(blocks: Blocks) -> str:
     """The mask of a program's elements."""
     return "here" if _has_idle_lanes(blocks) else "r_mask"
 
@@ -209,6 +209,6 @@ def _wanted(blocks: Blocks) -> str:
 def store_lines(kernel: Kernel, blocks: Blocks, store: Store, value: str) -> list[str]:
     """The way back of a block of rows, when all threads have read what shared memory held before."""
     itemsize = next(argument.node.dtype.itemsize for argument in kernel.arguments if argument.name == store.argument)
-    put = f"g_put_elements(words + place * {itemsize}, {value}, {_wanted(blocks)})"
+    put = f"g_put_elements(words + place * {itemsize}, {value}, {wanted_lanes(blocks)})"
     return ["tl.debug_barrier()", put, "tl.debug_barrier()",
             f"g_rows_from_shared(words, {store.argument} + first, count, {_piece(kernel, blocks)})"]

@@ -169,3 +169,27 @@ def test_no_number_behind_a_row_that_has_none() -> None:
     assert masked_lanes(kernel, lambda _: True, ragged_r=False, waiting=True).others == {}
     assert set(masked_lanes(kernel, lambda _: True, ragged_r=True, waiting=True).others.values()) == {-math.inf}
     assert masked_lanes(kernel, lambda _: False, ragged_r=True, waiting=True).numbers == {}
+
+
+def normalized(x: Node, g: Node) -> tuple[Node, Node, Node]:
+    """x over its norm, and what that makes of a gradient, in part; g over x."""
+    size = p.sqrt(r.sum(p.mul(x, x), axes=(1,), keepdims=True))
+    wide = movement.expand(size, shape=x.shape)
+    y = p.div(x, wide)
+    return y, p.div(p.mul(p.neg(g), y), wide), p.div(g, x)
+
+
+@pytest.mark.parametrize(("columns", "guarded"), [(100, True), (7, True), (128, False)])
+def test_nothing_idle_is_divided(columns: int, guarded: bool) -> None:
+    """Zeros behind the ends of rows, and products with them: a division of 0 is a call, for the whole warp."""
+    x, g = (an_input(i, (3, columns)) for i in range(2))
+    schedule = check([x, g], *normalized(x, g))
+    quotients = re.findall(r"tl\.math\.div_rn\((.*)\)", emit(schedule.groups[0]).source)
+    assert [text.count("tl.where(r_mask, ") for text in quotients] == ([1, 1, 2] if guarded else [0, 0, 0])
+
+
+def test_what_is_no_zero_behind_a_row_is_divided_as_it_is() -> None:
+    x = an_input(0, (3, 100))
+    mean = movement.expand(p.mul(r.sum(x, axes=(1,), keepdims=True), 0.01), shape=x.shape)
+    schedule = check([x], p.div(p.sub(x, mean), p.add(p.abs(mean), 0.1)))
+    assert "tl.where(r_mask" not in emit(schedule.groups[0]).source

@@ -67,6 +67,15 @@ def entropy(rows: int, columns: int, dtype: DType) -> Any:
     return (x, targets), (composite.cross_entropy(x, targets),)
 
 
+def normalized(rows: int, columns: int, dtype: DType) -> Any:
+    """Rows over their norms, and of what that makes of a gradient the sum and the part that has it."""
+    x, g = (an_input(i, (rows, columns), dtype) for i in range(2))
+    size = across(p.sqrt(r.sum(p.mul(x, x), axes=(1,))), columns)
+    y = p.div(x, size)
+    total = r.sum(p.div(p.mul(p.neg(g), y), size), axes=(1,))
+    return (x, g), (y, p.mul(p.add(y, g), across(total, columns)))
+
+
 def kernels(program: Program, rows: int, columns: int, dtype: DType) -> tuple[Graph, list[KernelSource], list[Any]]:
     operands, results = program(rows, columns, dtype)
     graph = decomposed(Graph(operands, results))
@@ -100,6 +109,14 @@ def called(x: object) -> str:
     (gradient, 130, 5, bfloat16), (gradient, 131, 51, float16), (gradient, 66, 85, bfloat16)], ids=called)
 def test_what_the_interpreter_computes_of_them(program: Program, rows: int, columns: int, dtype: DType) -> None:
     check(program, rows, columns, dtype)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(300, 9), (131, 19), (257, 67)])
+def test_nothing_idle_is_divided(rows: int, columns: int) -> None:
+    """A division of or by 0 is a call, for the whole warp: half of the block of rows of 67 is idle."""
+    check(normalized, rows, columns, float32)
+    text = kernels(normalized, rows, columns, float32)[1][0].source
+    assert text.count("div_rn(tl.where(") == 2 == text.count("div_rn(")
 
 
 @pytest.mark.parametrize("columns", [101, 127])
