@@ -14,8 +14,6 @@ from typing import Any
 from genesis.frontend.at_once import at_once, changes
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.recording import TensorBase, read
-from genesis.frontend.session import is_tentative
-from genesis.frontend.state import state
 from genesis.frontend.writes import Before, assign_all
 from genesis.ir.errors import failure
 from genesis.ir.suggest import Suggesting, suggesting
@@ -101,7 +99,7 @@ class GradScaler(Suggesting):
         _divide(gradients, divided, seen, overflow)
 
     def _unscaled(self, optimizer: Any) -> tuple[list[Any], list[Any], Any]:
-        """The gradients of the optimizer's parameters, these divided by the scale, and whether one is infinite or NaN."""
+        """The gradients of the optimizer's parameters, these by the scale, and whether one is infinite or NaN."""
         listed = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         gradients = list({id(gradient): gradient for gradient in listed}.values())
         times = Counter(map(id, listed))  # of a parameter that is listed twice it is divided twice, as in torch
@@ -229,14 +227,12 @@ class GradScaler(Suggesting):
         at_once(changes((), [(setattr, self, name, value) for name, value in found.items()]))
 
 
-def _divide(gradients: Sequence[Any], divided: Sequence[Any], seen: _Seen, overflow: Any, left_out: bool = False) -> None:
-    """Write the divided gradients, and note it: both, or neither, also where the program of these writes fails."""
+def _divide(gradients: Sequence[Any], divided: Sequence[Any], seen: _Seen, overflow: Any,
+            left_out: bool = False) -> None:
+    """Write the divided gradients, and note it: both, or neither."""
     with no_grad():
-        nodes = [read(gradient) for gradient in divided]
-        if not is_tentative():
-            state.undo[nodes[0]] = partial(setattr, seen, "overflow", None)
-        assign_all(gradients, nodes, [(setattr, seen, "overflow", overflow),
-                                      *([(setattr, seen, "stepped", True)] if left_out else [])])
+        assign_all(gradients, [read(gradient) for gradient in divided], [
+            (setattr, seen, "overflow", overflow), *([(setattr, seen, "stepped", True)] if left_out else [])])
 
 
 def _number(state: dict[str, Any], name: str, whole: bool = False) -> float:

@@ -15,6 +15,7 @@ In: storages whose content is wanted. Out: memory with that content.
 | `plan_lookup.py`, `plans.py` | the key's plan: this process', another size's (`symbolic/`), the disk's, a new one |
 | `compilation.py`, `backends.py`, `tuning.py` | passes, lowering and executor make a new one, with measured choices |
 | `running.py`, `failures.py`, `interruption.py` | run it and tell the storages; when it fails; when it is interrupted |
+| `in_parts.py` | what of a program that failed is made without the rest |
 | `short_read.py` | all of this at once for a small value that nothing else depends on |
 | `young_objects.py` | when Python's collector looks at what a flush left |
 | `state.py` | all that is remembered from one flush to the next |

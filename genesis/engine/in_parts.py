@@ -48,7 +48,7 @@ def run_in_parts(whole: Flush, asked: Sequence[Storage], step: Wrote | None) -> 
     written before statement by statement, if it must be; False if another program has run meanwhile."""
     written = _written_by(step, whole)
     if step is not None and not written:
-        return True  # what is pending on this device, or beside a step without gradients, tells its error when it is read
+        return True  # what is pending on another device, or beside a step of nothing, tells its error when it is read
     part = independent_part(whole, asked or written)
     before = _before(written, whole, part)
     try:

@@ -22,8 +22,8 @@ class Engine:
         read_size: computes a storage of a number that sizes depend on, if that is done with few ops; what is written
             elsewhere may stay pending.
         materialize: computes these tensors, and those in lists of tensors.
-        end_step: ends a training step: runs all pending work without waiting for a GPU. Given what says whether the step
-            wrote to a storage, all of that is written, or nothing where it cannot be; other pending work stays.
+        end_step: ends a training step: runs all pending work without waiting for a GPU. Given what says whether the
+            step wrote to a storage, all of that is written, or nothing where it cannot be; other pending work stays.
         allocate: returns memory of so many bytes on a device.
         memory_of: returns the computed memory of a tensor's storage.
         locked_memory_of: the same, where the lock is held.

@@ -37,8 +37,8 @@ FORGET_AFTER: Final = 1 << 16
 """Notes of values that a backward may go through, after which those of storages that died are forgotten."""
 
 FORGET_UNITS: Final = 256
-"""Notes of what was written at once, or written again, from which on those are forgotten that are computed, or died, where no flush has
-forgotten all of them."""
+"""Notes of what was written at once, or written again, from which on those are forgotten whose storages are computed,
+or died, where no flush has forgotten all of them."""
 
 LOOKED: Final = 16
 """Such notes that each look goes through at the least, the newest, and on average: a loop that keeps a value of each

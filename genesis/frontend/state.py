@@ -96,8 +96,9 @@ class FrontendState:
 
     __slots__ = ("bytes_mark", "crossings", "differentiable", "fresh_bytes", "grad_looks", "graphs_shown",
                  "histories", "hooked", "look_at", "modules", "parameters", "pending", "pieces", "rebound", "regions",
-                 "released", "released_before", "released_since", "renewals", "rewriting", "rewritten", "session", "states_shown",
-                 "together", "touched", "tracked_writes", "turned", "undo", "unlooked", "volatile", "watched")
+                 "released", "released_before", "released_since", "renewals", "rewriting", "rewritten", "session",
+                 "states_shown", "together", "touched", "tracked_writes", "turned", "undo", "unlooked", "volatile",
+                 "watched")
 
     def __init__(self) -> None:
         self.pending: dict[int, weakref.ref[Storage]] = {}

@@ -27,7 +27,8 @@ MOST: Final = 128
 class Refusing(HostDriver):
     """A GPU that refuses large launches, and has no memory for large values."""
 
-    def prepare_launch(self, kernel: Any, image: Any, grid: tuple[int, int, int], arguments: Any, early: bool = True) -> Any:
+    def prepare_launch(self, kernel: Any, image: Any, grid: tuple[int, int, int], arguments: Any,
+                       early: bool = True) -> Any:
         if grid[0] > MOST:
             raise DriverError("cuLaunchKernelEx", "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many programs")
         return super().prepare_launch(kernel, image, grid, arguments, early)
@@ -184,7 +185,7 @@ def test_a_write_that_cannot_be_made_takes_the_step_that_needs_it_with_it(device
     """The step raises; what was written before and behind it is made, the step's count is taken back."""
     wrong, error = FAULTS[fault]
     run = Run("AdamW", device)
-    first, second = run.weights
+    first = run.weights[0]
     run.step(None, "before the step")
     before = run.state()
     with genesis.no_grad():
@@ -371,3 +372,22 @@ def test_what_a_step_reads_is_there_though_a_statement_before_it_has_overwritten
     monkeypatch.setattr(Compiled, "start", scarce)
     optim.SGD([weight], lr=1.0).step()
     assert not failures and (weight.tolist(), buffer.tolist()) == ([-2, -2], [4, 4])
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_step_behind_an_average_that_cannot_be_made_is_not_made(device: str, fault: str) -> None:
+    """The step raises: made again it would be a second one."""
+    wrong, error = FAULTS[fault]
+    run = Run("AdamW", device)
+    run.step(None, "before the step")
+    before = run.state()
+    run.backward(None)
+    with genesis.no_grad():
+        run.averages[0].lerp_(wrong(run.weights[0]), 0.5)
+    with pytest.raises(error):
+        run.optimizer.step()
+    after = run.state()
+    assert [after[name] for name in ("weights", "kept", "averages")] == [before[name] for name in (
+        "weights", "kept", "averages")]
+    run.optimizer.step()
+    assert run.optimizer.state[run.weights[0]]["step"] == 2 and run.state()["weights"] != before["weights"]

@@ -26,6 +26,7 @@ from tests.faults.rank_programs import RANK_PROGRAMS
 from tests.faults.signals import count_signals
 from tests.faults.table import ERRORS, KINDS, Row, count, quiet_collector
 from tests.faults.trial import Bench, Program, Verdict
+from tests.faults.waiting_programs import WAITING_PROGRAMS
 from tests.faults.written_programs import WITH_WORKERS, WRITTEN_PROGRAMS
 from tests.sweeping import by_default, sweep_but
 
@@ -163,7 +164,8 @@ def errors_of(kind: str) -> tuple[type[BaseException], ...]:
 
 def _whole() -> list[str]:
     """The programs each of whose faults is tried."""
-    return [x for x in PROGRAMS if x not in (*COMBINED_PROGRAMS, *WRITTEN_PROGRAMS, *ADVERSE_PROGRAMS, *REPRESENTED)]
+    return [x for x in PROGRAMS if x not in (
+        *COMBINED_PROGRAMS, *WRITTEN_PROGRAMS, *ADVERSE_PROGRAMS, *WAITING_PROGRAMS, *REPRESENTED)]
 
 
 def _parts() -> list[Any]:
@@ -210,10 +212,16 @@ def test_each_way_of_the_engine_has_a_program_whose_faults_are_all_tried() -> No
     assert {(program, kind) for program, kind, _ in _parts()} >= {(x, kind) for x in PATHS.values() for kind in KINDS}
 
 
+@by_default("capture of shared state")
+@pytest.mark.parametrize("program", WAITING_PROGRAMS)
+def test_what_waits_where_a_step_begins_is_made_or_waits(program: str) -> None:
+    check(count(program, "cpu", "call", 9), True)
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("program", [
-    name for name in (*WRITTEN_PROGRAMS, *ADVERSE_PROGRAMS) if name != WITH_WORKERS])
+    name for name in (*WRITTEN_PROGRAMS, *ADVERSE_PROGRAMS, *WAITING_PROGRAMS) if name != WITH_WORKERS])
 def test_some_faults_of_programs_as_users_write_them(program: str, kind: str) -> None:
     check(count(program, "cpu", kind, COMBINED_STEPS[kind]), kind in ("allocation", "call"))
 

@@ -45,15 +45,17 @@ class Waiting(Training):
         size = len(self.statements) // (recipe.warm + 2)
         iteration = [*self.statements[:size], *self.beside.statements()]
         self.statements = iteration * (recipe.warm + 2)
-        self.starts = [len(iteration) * i for i in range(recipe.warm + 3)]
-        self.target = (self.starts[recipe.warm], self.starts[recipe.warm + 1])
-        self._called = size - 1
+        begin = [len(iteration) * i for i in range(recipe.warm + 3)]
+        self.starts = sorted({*begin, *[first + size for first in begin[:-1]]})
+        self.target = (begin[recipe.warm], begin[recipe.warm + 1])
+        self._begin, self._called = begin, size - 1
 
     def units(self, first: int, last: int) -> list[Unit]:
         """The call of the compiled function, where there is one, and each statement behind it."""
         found, at = [], first
         while at < last:
-            end = at + (self._called if self.whole is not None and at in self.starts and at + self._called <= last else 1)
+            called = self.whole is not None and at in self._begin and at + self._called <= last
+            end = at + (self._called if called else 1)
             found.append(Unit(at, end, self.statements[at] if end == at + 1 else self.whole or self.statements[at]))
             at = end
         return found

@@ -228,3 +228,26 @@ def test_a_step_without_memory_counts_as_none_whatever_was_divided(monkeypatch):
     else:
         raise AssertionError("no end")
     assert most > 2
+
+
+def test_a_division_that_had_no_memory_is_made_by_the_next_step(monkeypatch):
+    """Whether gradients overflowed was read before: that is in memory, and they are not divided."""
+    from genesis.engine.compilation import Compiled
+    w = genesis.ones(2, requires_grad=True)
+    optimizer, scaler = genesis.optim.SGD([w], lr=0.5), genesis.amp.GradScaler(init_scale=8.0)
+    genesis.eval(w)
+    scaler.scale((w * w).sum()).backward()
+    start, left = Compiled.start, [1]
+
+    def scarce(*given):
+        left[0] -= 1
+        if left[0] < 0:
+            raise MemoryError("injected")
+        return start(*given)
+    with monkeypatch.context() as patch:
+        patch.setattr(Compiled, "start", scarce)
+        with pytest.raises(MemoryError):
+            scaler.step(optimizer)
+    assert w.grad.tolist() == [16, 16] and w.tolist() == [1, 1]
+    scaler.step(optimizer)
+    assert w.grad.tolist() == [2, 2] and w.tolist() == [0, 0]
