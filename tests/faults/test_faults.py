@@ -130,7 +130,7 @@ def test_collectives_among_writes_in_place_are_begun_with_them_or_none_is_made(p
             places = running.places(unit, kind)
             turns = turns_of(places)
             there = [at for at in chosen(places) if places[at].file.endswith(BEGINNING)]
-            tried = there[::1 + len(there) // (40 if kind == "line" else 200)]
+            tried = there[::1 + len(there) // (80 if kind == "line" else 400)]
             found += [running.trial(unit, kind, at, KeyboardInterrupt, places[at], turns[at], by_place=True)
                       for at in tried]
     assert len(found) > (8 if "graphs" in program else 20) and not [v for v in found if v.problem], found
@@ -296,7 +296,7 @@ def test_a_handlers_error_passes_what_asks_for_its_class(program: str, statement
         places = running.places(unit, "limit")
         turns = turns_of(places)
         there = [at for at in chosen(places) if places[at].file.endswith(files)]
-        found = [running.trial(unit, "limit", at, error, places[at], turns[at]) for at in there[::1 + len(there) // 24]]
+        found = [running.trial(unit, "limit", at, error, places[at], turns[at]) for at in there[::1 + len(there) // 40]]
     assert len(found) > 4 and not [v for v in found if v.problem], found
 
 
