@@ -79,8 +79,8 @@ def test_the_result_of_more_samples_is_written(operator: Operator) -> None:
 
 
 def check_written(operator: Operator, most: int) -> None:
-    """Results go into memory with gaps, and into an empty tensor that grows, of few samples those of the first into both
-    and the others' in turn; the values are torch's."""
+    """Results go into memory with gaps, and into an empty tensor that grows: of few samples those of the first into
+    both, the others' in turn. The values are torch's."""
     problems, seen = [], 0
     made = cases(operator, (torch.float32, torch.int64, torch.bool), most)
     for number, (sample, result, args, kwargs) in enumerate(made):
