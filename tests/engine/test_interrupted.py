@@ -24,7 +24,7 @@ from genesis.engine import preparation, running
 from genesis.engine.state import Record, engine_state
 from genesis.frontend import recording
 from genesis.frontend.at_once import at_once, attributes, changes
-from genesis.ir.interrupting import from_inside, from_outside, interrupts, of_computing
+from genesis.ir.interrupting import from_inside, from_outside, interrupts, of_computing, told_later
 from genesis.runtime.contexts import uncollected
 from genesis.runtime.cpu.executor import CPUExecutor, _Bound
 from genesis.runtime.cpu.one_call import OneCall
@@ -246,6 +246,25 @@ def test_a_function_that_is_given_frames_and_arrays_is_no_handler(first: Any) ->
     with pytest.raises(ValueError) as found:
         computing(np.ones(3), first, sys._getframe(), np.ones(3))
     assert not interrupts(found.value)
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, RuntimeError, OutOfTime])
+def test_what_a_handler_raises_is_not_left_to_who_reads_later(kind: type[Exception]) -> None:
+    def limit(number: int, frame: object) -> None:
+        raise kind
+    before = signal.signal(signal.SIGUSR1, limit)
+    try:
+        with pytest.raises(kind), told_later:
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    reached = []
+    with told_later:
+        reached.append("an error of what is computed")
+        raise ValueError
+    with pytest.raises(Stop), told_later:
+        raise Stop
+    assert reached
 
 
 def test_who_asks_where_an_error_came_from_is_not_kept_by_it() -> None:

@@ -151,7 +151,7 @@ def test_gradients_by_each_operand_in_each_layout(name: str) -> None:
 
 
 def check_gradients(name: str, each: bool) -> None:
-    """By operands that lie so, and of gradients that arrive so."""
+    """By operands that lie so, and of gradients that arrive so: in one layout in turn, unless in each."""
     op = OPS[name]
     for position, case in enumerate([case for case in cases(name) if case.gradient]):
         packed = build(case, float64, "contiguous", (name, position))
@@ -168,7 +168,9 @@ def check_gradients(name: str, each: bool) -> None:
             by = [built.operands[i] for i in at]
             found = evaluate(with_gradients(outputs, arriving, by), {**built.feeds, **given})
             same(op, found, wanted, f"{name} {layout} {case.attributes}")
-        for layout, (fewest, lay) in LAYOUTS.items():
+        for number, (layout, (fewest, lay)) in enumerate(LAYOUTS.items()):
+            if not each and (position + len(name)) % len(LAYOUTS) != number:
+                continue
             outputs, memory, seen = parts(apply(op, packed, case)), dict(packed.feeds), []
             for i, g in enumerate(arriving):
                 value = given[g]

@@ -2,5 +2,6 @@
 
 In: what `runtime/cuda/driver.py` asks of CUDA (`driver.py`, `streams.py`). Out: the memory that a GPU would leave, or
 an error where a kernel reads or writes what it must not (`accesses.py`). `interpreter.py` runs a kernel;
-`special_functions.py`, `along_axis.py` and `shared_words.py` are what Triton's interpreter cannot do, or not fast.
+`special_functions.py`, `along_axis.py`, `shared_words.py`, `known_shapes.py` and `plain_operands.py` are what Triton's
+interpreter cannot do, or not fast.
 """

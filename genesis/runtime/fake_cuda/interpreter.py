@@ -13,7 +13,8 @@ Obstacles in Triton 3.6, and what takes their place while a kernel is read or ru
    The way back adds to subnormal numbers: their bits are moved up instead.
  * It reduces and scans with a function of the kernel's own element by element: `along_axis.py` goes slice by slice.
  * It looks through the language for what to patch at each call of a function inside a kernel: once a process is enough
-   (`patches.py`). It makes each shape and number anew: once a launch is (`known_shapes.py`).
+   (`patches.py`). It makes each shape and number anew: once a launch is (`known_shapes.py`). Between two plain operands
+   it asks a dozen questions whose answers are known: numpy computes these at once (`plain_operands.py`).
  * Assembly cannot be run: what there is of it is known by its instruction, or as words in shared memory
    (`shared_words.py`).
 Afterwards everything is as it was, and the same process can go on compiling.

@@ -71,7 +71,7 @@ def _operator(compute: np.ufunc, dtypes: frozenset[str], original: Operator, mov
     def call(left: language.tensor, right: object, **named: object) -> object:
         dtype, a = left.dtype, left.handle
         shown = left  # the operand whose shape the result has
-        if right.__class__ is tensor:
+        if isinstance(right, tensor):
             if left.shape is not right.shape:  # one object for all equal shapes of a launch: `known_shapes`
                 if left.type.__class__ is not block_type:
                     shown = right

@@ -259,7 +259,7 @@ class Streams(RuleBasedStateMachine):
 
 
 TestStreams = Streams.TestCase
-TestStreams.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+TestStreams.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
 
 
 class StreamsOfClasses(Streams):
@@ -273,7 +273,7 @@ class StreamsOfClasses(Streams):
 
 
 TestStreamsOfClasses = StreamsOfClasses.TestCase
-TestStreamsOfClasses.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
+TestStreamsOfClasses.settings = settings(max_examples=10, stateful_step_count=40, deadline=None)
 
 
 def test_a_block_of_another_stream_is_waited_for_rather_than_growing():
