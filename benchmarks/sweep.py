@@ -309,14 +309,25 @@ def prepared(case: Case, args: argparse.Namespace) -> Prepared:
             genesis.cuda.synchronize()
             bench.functions = functions_of(case, args.peers.split(","))
         found.row["error"] = bench.error(as_torch if on_gpu else lambda x: torch.from_dlpack(x.contiguous()))
-        for function in bench.functions.values():
-            bench.torch_results(function)
+        found.row |= without_failing_peers(bench)
         found.bench = bench
     except Exception as error:  # the other cases are still worth their time
         found.row["problem"] = f"{type(error).__name__}: {str(error)[:400]}"
     finally:
         release(args)
     return found
+
+
+def without_failing_peers(bench: Bench) -> Row:
+    """Run torch's contestants once. One that fails takes no part: which and why, {} if none does."""
+    failed = {}
+    for name, function in list(bench.functions.items()):
+        try:
+            bench.torch_results(function)
+        except Exception as error:  # torch.compile refuses some cases that eager torch computes
+            failed[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            del bench.functions[name]
+    return {"failed": failed} if failed else {}
 
 
 def time_it(found: Prepared, args: argparse.Namespace, spin: Any) -> Row:
@@ -367,7 +378,8 @@ def line_of(row: Row) -> str:
     rate = f"{row['bytes'] / row['ms']['genesis'] / 1e6:5.0f} GB/s" if "ms" in row else ""
     kind = ("host µs" if row["small"] else "µs") if shown else "" if wrong else "right"
     kernels = "".join(f"\n{'':24}{us:8.1f}  {label}" for label, us in row.get("kernels", ()))
-    return f"{row['key']:20} {told:>6}  {rate}  {shown} {kind}  {row['text']}{wrong}{kernels}"
+    failed = "".join(f"  {name} failed: {why}" for name, why in row.get("failed", {}).items())
+    return f"{row['key']:20} {told:>6}  {rate}  {shown} {kind}  {row['text']}{wrong}{failed}{kernels}"
 
 
 def summary(rows: list[Row]) -> list[Row]:

@@ -18,7 +18,20 @@ from tests.codegen.cuda.idle_gpu import Kept, compiles_for
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from in_turn import READY, run_in_turn
-from sweep import AHEAD_MS, MOST_AHEAD_MS, Bench, Journal, ahead_ms, call, leave, own_memory, relative_error, summary
+from sweep import (
+    AHEAD_MS,
+    MOST_AHEAD_MS,
+    Bench,
+    Journal,
+    ahead_ms,
+    call,
+    leave,
+    line_of,
+    own_memory,
+    relative_error,
+    summary,
+    without_failing_peers,
+)
 from sweep_cases import FAMILIES, LEAST_BYTES, LONGEST, MOST_BYTES, Operand, draw_case
 
 
@@ -45,6 +58,21 @@ def test_an_operand_is_a_view_of_its_memory() -> None:
     assert memory.shape == (5, 3, 5)
     assert operand.view(memory).shape == (3, 4, 5)
     assert operand.view(memory).stride() == (5, 1, 15)
+
+
+def test_a_contestant_that_fails_takes_no_part_and_the_others_do() -> None:
+    """torch.compile refused a case, which counted as a wrong result of Genesis'."""
+    def refuses(*operands: object) -> None:
+        raise AssertionError("Unexpected tiling\nin a long text")
+
+    case = draw_case("scan", 0, 0, scale=1e-3)
+    bench = Bench(case, "cpu", lambda x: genesis.tensor(x.numpy()), 1)
+    bench.functions = {"compile": refuses, "eager": case.function}
+    row = {"key": "scan/0", "family": "scan", "text": "cumsum", "error": 0.5, "bytes": 1 << 24, "small": False,
+           "ms": {"genesis": 1.0, "eager": 2.0}, **without_failing_peers(bench)}
+    assert list(bench.functions) == ["eager"]
+    assert line_of(row).endswith("compile failed: AssertionError: Unexpected tiling in a long text")
+    assert summary([row])[0]["wrong"] == 0 and summary([row])[0]["worst"] == 2.0
 
 
 def test_a_sweep_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
