@@ -25,8 +25,8 @@ from genesis.engine.flushing import allocate, end_step, flush, held_at_step, mat
 from genesis.engine.limits import look
 from genesis.engine.plan_lookup import Superseded, last_plan, observe
 from genesis.engine.preparation import Flush, prepare
-from genesis.engine.running import run
+from genesis.engine.running import Divisible, run
 from genesis.engine.state import reset
 
-__all__ = ["Flush", "Superseded", "allocate", "end_step", "flush", "held_at_step", "last_plan", "look", "materialize",
-           "memory_of", "observe", "prepare", "reset", "run"]
+__all__ = ["Divisible", "Flush", "Superseded", "allocate", "end_step", "flush", "held_at_step", "last_plan", "look",
+           "materialize", "memory_of", "observe", "prepare", "reset", "run"]

@@ -1,9 +1,11 @@
 """What of a program that failed can be made without the rest.
 
-A read leaves out what has nothing to do with it: that stays pending, and tells its error when it is read. A step is one
-change, which is made or not. What else was pending with either is of statements before: a count, an average of the
-weights that the step is about to overwrite, a batch norm's statistics. As if each had run by itself these are made
-first, in their order, until one fails: that one is dropped, and the step behind it; others stay pending.
+A read leaves out what it does not need: that stays pending, and tells its error when it is read. A value needs no
+write: it is computed of what is in memory. Contents need what was written at once with them, and no value: what one has
+read of the memory is copied. A step is one change, which is made or not. What else was pending with it is of statements
+before: a count, an average of the weights that the step is about to overwrite, a batch norm's statistics. As if each
+had run by itself these are made first, in their order, until one fails: that one is dropped, and the step behind it;
+others stay pending.
 
 The parts are found from what is there anyway: which contents are made of which nodes and memories, and the numbers of
 storages that were written at once (`state.together`). Nothing is kept for a step that can be made.
@@ -33,14 +35,14 @@ Unit = list[Storage]
 
 def is_divisible(asked: Sequence[Storage], step: Wrote | None, flush: Flush) -> bool:
     """Whether the failed program can be run in parts: not all of it has to do with what is asked for, or was written
-    by the step that ends, or that was written by several statements."""
+    by the step that ends, or that was written by several statements, or it computes values besides."""
     written = _written_by(step, flush)
     if step is not None and not written:
         return True
     part = independent_part(flush, asked or written)
     if not part.issuperset(_storages(flush)):
         return True
-    return len(_before(written, flush, part)) + bool(written) > 1
+    return len(_before(written, flush, part)) + bool(written) + any(map(_is_value, flush.outputs)) > 1
 
 
 def run_in_parts(whole: Flush, asked: Sequence[Storage], step: Wrote | None) -> bool:
@@ -50,31 +52,79 @@ def run_in_parts(whole: Flush, asked: Sequence[Storage], step: Wrote | None) -> 
     if step is not None and not written:
         return True  # what is pending on another device, or beside a step of nothing, tells its error when it is read
     part = independent_part(whole, asked or written)
-    before = _before(written, whole, part)
     try:
-        if not part.issuperset(_storages(whole)):
-            flush = prepare([s for s in asked if s in part], [s for s in whole.live if s in part], whole.device)
-            try:
-                if flush is not None:
-                    run(flush, partial(is_divisible, asked, step))
-                return True
-            except Divisible:
-                pass
-        changed = _with_users(written, whole)
-        _run_units(before, whole, changed)
-        flush = prepare([s for s in asked if not s.settled], [s for s in changed if not s.settled], whole.device,
-                        [s for s in whole.live if s not in changed and s not in asked and not s.settled])
-        if flush is not None:
-            run(flush)
+        if part.issuperset(_storages(whole)) or not _part_run(part, whole, asked, step):
+            before = _before(written, whole, part)
+            if written:
+                _run_step(before, _with_users(written, whole), whole)
+            else:
+                _run_asked(asked, before, whole)
     except Superseded:
         return False
     return True
 
 
+def _part_run(part: Container[Storage], whole: Flush, asked: Sequence[Storage], step: Wrote | None) -> bool:
+    """Whether this part could be computed at once."""
+    flush = prepare([s for s in asked if s in part], [s for s in whole.live if s in part], whole.device)
+    try:
+        if flush is not None:
+            run(flush, partial(is_divisible, asked, step))
+    except Divisible:
+        return False
+    return True
+
+
+def _run_asked(asked: Sequence[Storage], written: Sequence[Unit], whole: Flush) -> None:
+    """Compute the values that are asked for, then write the contents that are, or all of them if nothing is: each
+    without the other. What a value that fails is made of is written before, statement by statement: one of these may
+    be what fails, and is dropped."""
+    values = [s for s in asked if _is_value(s) and not s.settled]
+    if values:
+        made_of = _made_of(values, written, whole)
+        try:
+            _run_values(values, whole, bool(made_of))
+        except Divisible:
+            _run_units(made_of, whole, set())
+            _run_values(values, whole, False)
+    contents = [s for s in asked if not _is_value(s)]
+    wanted = _made_of(contents, written, whole) if asked else written
+    if wanted:
+        _run_units(wanted, whole, set())
+
+
+def _run_values(values: Sequence[Storage], whole: Flush, divisible: bool) -> None:
+    """Compute these, and write nothing."""
+    flush = prepare([s for s in values if not s.settled], [], whole.device, _others(values, whole))
+    if flush is not None:
+        run(flush, (lambda _: True) if divisible else None)
+
+
+def _made_of(storages: Iterable[Storage], written: Sequence[Unit], whole: Flush) -> list[Unit]:
+    """What was written of these, and what their contents are computed of."""
+    found = set(storages)
+    while True:
+        before, nodes = len(found), set(walk([whole.content[s] for s in found]))
+        wanted = [unit for unit in written
+                  if not found.isdisjoint(unit) or any(whole.content[s] in nodes for s in unit)]
+        found.update(s for unit in wanted for s in unit)
+        if len(found) == before:
+            return wanted
+
+
+def _run_step(before: Sequence[Unit], changed: set[Storage], whole: Flush) -> None:
+    """Write what was written before the step, then what it changed."""
+    if before:
+        _run_units(before, whole, changed)
+    flush = prepare([], [s for s in changed if not s.settled], whole.device, _others(changed, whole))
+    if flush is not None:
+        run(flush)
+
+
 def _run_units(units: Sequence[Unit], whole: Flush, step: set[Storage]) -> None:
     """Write these, and what was written at once with each, or find the first of them that cannot be."""
     chosen = [s for unit in units for s in unit if not s.settled]
-    flush = prepare([], chosen, whole.device, [s for s in whole.live if s not in chosen and not s.settled])
+    flush = prepare([], chosen, whole.device, _others(chosen, whole))
     if flush is None:
         return
     try:
@@ -122,6 +172,16 @@ def _with_users(storages: Iterable[Storage], flush: Flush) -> set[Storage]:
                 found.update(unit)
         if len(found) == before:
             return found
+
+
+def _is_value(storage: Storage) -> bool:
+    """Whether it is computed, and nothing was written to it."""
+    return storage.cell is None and not storage.writes
+
+
+def _others(chosen: Container[Storage], whole: Flush) -> list[Storage]:
+    """What stays pending."""
+    return [s for s in whole.live if s not in chosen and not s.settled]
 
 
 def _storages(flush: Flush) -> list[Storage]:

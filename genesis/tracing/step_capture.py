@@ -80,9 +80,11 @@ def captured_step(effects: Session, shape: Result, tensors: Sequence[Any], allow
     except NotReplayable as refusal:
         sources = refusal
     try:
-        compiled = engine.run(flush)
+        compiled = engine.run(flush, (lambda _: True) if leaked else None)
     except engine.Superseded:
         raise Unsettled(_DISTURBED) from None
+    except engine.Divisible:  # it may be what is alive elsewhere that failed: nothing has been done
+        raise Unsettled(_LEAKED) from None
     except BaseException as error:
         if not keeps_pending(error):
             effects.put_back()
