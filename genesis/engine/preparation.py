@@ -53,6 +53,7 @@ class Flush:
         doubtful: another thread, or an op that this flush interrupts, may hold the old content of an update, unseen.
         compiled, results: its plan, and what that gave.
         told: storages with the cells that they get.
+        writing: memory is being overwritten, or was.
         committed: the results are there, and memory is overwritten where it has to be: this cannot be taken back.
         finished: the storages know of the results.
         situation: what to remember the answers of its preparation by (`situations.py`), if by anything.
@@ -75,6 +76,7 @@ class Flush:
     compiled: Compiled | None = None
     results: Sequence[Memory] = ()
     told: dict[Storage, Cell] = field(default_factory=dict)
+    writing: bool = False
     committed: bool = False
     finished: bool = False
     situation: Situation | None = None

@@ -49,7 +49,8 @@ def run(flush: Flush, divisible: Callable[[Flush], bool] | None = None) -> Compi
 
     Raises:
         Superseded: another program has run since it was prepared; nothing has been done.
-        Divisible: it failed, and may be run in parts. One with collectives is not divided: some of them have run.
+        Divisible: it failed, and may be run in parts. One with collectives is not divided: some of them have run; nor
+            one that failed as it overwrote memory, which may have part of what was to be written.
     """
     before, collects, cuts = engine_state.record, gc.isenabled(), engine_state.cuts
     if over := cuts.apart and not cuts.cutting:  # the loop is over
@@ -96,7 +97,7 @@ def run(flush: Flush, divisible: Callable[[Flush], bool] | None = None) -> Compi
         if flush.ran != engine_state.ran or flush.waited:  # it was captured while another program ran, or used what
             raise Superseded from None  # that changed; or nobody asked for all of it
         communicates = flush.compiled is not None and flush.compiled.communicates
-        if divisible is not None and not communicates and divisible(flush):
+        if divisible is not None and not communicates and not flush.writing and divisible(flush):
             raise Divisible from None  # the other part may be what failed, or what there was no memory for
         if isinstance(error, RecursionError):  # the stack's end says nothing of the program: all stays pending
             raise
@@ -128,6 +129,7 @@ def _execute(flush: Flush, record: Record) -> None:
     loop = changes(begun(record, flush.compiled, captured.memories, calls, told), told)
     if ran != engine_state.ran:  # a handler or a finalizer may have overwritten what was read
         raise Superseded
+    flush.writing = True
     at_once(loop)
 
 
