@@ -393,3 +393,84 @@ def test_a_step_behind_an_average_that_cannot_be_made_is_not_made(device: str, f
         "weights", "kept", "averages")]
     run.optimizer.step()
     assert run.optimizer.state[run.weights[0]]["step"] == 2 and run.state()["weights"] != before["weights"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("several", [False, True], ids=["the memory", "an average of it"])
+def test_what_has_read_what_was_written_at_once_with_a_lost_write_is_lost(device: str, fault: str,
+                                                                          several: bool) -> None:
+    """Weight and bias are halved at once; the weight is stepped again, which cannot be made: what has read the bias
+    showed a half that was taken back."""
+    wrong, error = FAULTS[fault]
+    weight, bias = nn.Parameter(genesis.full((3,), 4.0, device=device)), nn.Parameter(genesis.ones(3, device=device))
+    near, far, count = (genesis.zeros(n, device=device) for n in (3, 3, 1))
+    optimizer = optim.SGD([weight], lr=0.5, momentum=0.9)
+    genesis.eval(weight, bias, near, far, count)
+    wrong((weight * bias).sum()).sum().backward()
+    with genesis.no_grad():
+        count += 1
+        nn.utils.vector_to_parameters(nn.utils.parameters_to_vector([weight, bias]) / 2, [weight, bias])
+        near.lerp_(bias, 0.5)
+        if several:
+            far.lerp_(near, 0.5)
+    with pytest.raises(error):
+        optimizer.step()
+    assert (weight.tolist(), bias.tolist(), count.tolist()) == ([4] * 3, [1] * 3, [1])
+    assert near.tolist() == far.tolist() == [0] * 3
+
+
+@pytest.mark.parametrize("by_step", [False, True], ids=["read", "step"])
+@pytest.mark.parametrize("faults", [["no memory", "a kernel"], ["a kernel", "no memory"]], ids=" then ".join)
+def test_of_two_statements_that_fail_the_first_is_told(faults: list[str], by_step: bool) -> None:
+    """Also where the second writes to what was written to before: its place among the pending ones is an older one."""
+    (first, told), (second, later) = (FAULTS[fault] for fault in faults)
+    x, y, weight = genesis.ones(2), genesis.ones(2), nn.Parameter(genesis.ones(2))
+    genesis.eval(x, y, weight)
+    x += 1
+    y += first(weight.detach().sum())
+    x += second(weight.detach().sum())
+    weight.grad = genesis.ones(2)
+    with pytest.raises(told):
+        optim.SGD([weight], lr=1.0).step() if by_step else (x + y).tolist()
+    assert y.tolist() == [1, 1]
+    with pytest.raises(later):
+        x.tolist()
+    assert x.tolist() == [1, 1] and weight.tolist() == [1, 1]
+
+
+_hidden: Tensor | None = None
+_steps = 0
+
+
+def test_what_a_compiled_function_keeps_in_globals_behind_a_step_without_memory_is_put_back(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hidden state and a count in variables of the module were a step ahead of the weight."""
+    weight = nn.Parameter(genesis.ones(2))
+    optimizer = optim.SGD([weight], lr=0.125)
+    monkeypatch.setattr(f"{__name__}._hidden", genesis.zeros(2))
+    monkeypatch.setattr(f"{__name__}._steps", 0)
+    genesis.eval(weight, _hidden)
+
+    @genesis.compile
+    def step(x: Tensor) -> None:
+        global _hidden, _steps
+        optimizer.zero_grad()
+        hidden = weight * x + _hidden
+        hidden.square().sum().backward()
+        optimizer.step()
+        _hidden, _steps = hidden.detach(), _steps + 1
+    start = Compiled.start
+
+    def scarce(*given: Any) -> Any:
+        monkeypatch.setattr(Compiled, "start", start)
+        raise MemoryError("injected")
+    for turn in range(4):
+        x = genesis.tensor([1.0, 2.0])
+        genesis.eval(x)
+        before = _hidden, _steps, weight.tolist()
+        monkeypatch.setattr(Compiled, "start", scarce)
+        with pytest.raises(MemoryError):
+            step(x)
+        assert _hidden is before[0] and (_steps, weight.tolist()) == before[1:]
+        step(x)
+        assert _hidden is not before[0] and _steps == turn + 1 and weight.tolist() != before[2]

@@ -141,3 +141,21 @@ def test_a_value_that_fails_of_a_write_drops_the_write_and_no_other() -> None:
     with pytest.raises(IndexError):
         (second * 2).tolist()
     assert (first.tolist(), second.tolist(), third.tolist()) == ([2, 2], [1, 1], [3, 3])
+
+
+@pytest.mark.parametrize("faults", [["no memory", "a kernel"], ["a kernel", "no memory"]], ids=" then ".join)
+def test_a_read_tells_its_own_error_and_not_that_of_a_write_beside_it(faults: list[str]) -> None:
+    """What is read, and what is written, are made of one value that is not there yet."""
+    (beside, later), (own, told) = (FAULTS[fault] for fault in faults)
+    x, y, both = genesis.ones(2), genesis.ones(2), genesis.ones(2)
+    genesis.eval(x, y, both)
+    shared = both.exp().sum()
+    x += shared * 0 + 1
+    y += beside(shared)
+    value = own(shared)
+    with pytest.raises(told):
+        value.tolist()
+    assert x.tolist() == [2, 2]
+    with pytest.raises(later):
+        y.tolist()
+    assert y.tolist() == [1, 1]

@@ -496,6 +496,20 @@ def test_instants_are_those_of_runs_that_have_settled(monkeypatch: pytest.Monkey
     check(count("settling", "cpu", "line", errors=(KeyboardInterrupt,)), True)
 
 
+def test_a_bad_index_is_told_each_time_on_the_pretended_gpu() -> None:
+    """A kernel that had read the same bytes before was not run again, so the second bad index gave a value."""
+    with Bench("h200"):
+        x = genesis.arange(6.0).cuda()
+        genesis.eval(x)
+        for place in (0, 1, 0, 99, 1, 99, 99, 0):
+            index = genesis.tensor([place]).cuda()
+            if place == 99:
+                with pytest.raises(IndexError, match="99"):
+                    x[index].tolist()
+            else:
+                assert x[index].tolist() == [place]
+
+
 def test_stand_ins_are_put_back_where_a_with_ends() -> None:
     """A traced number stayed on the user's module, where the exception came before the context was left."""
     from genesis.tracing import symbolic_call

@@ -37,6 +37,24 @@ def test_steps_and_scales_are_torchs(how: dict[str, Any]) -> None:
     assert ours.state_dict() == theirs.state_dict() and ours.is_enabled() == theirs.is_enabled()
 
 
+def test_an_interval_that_has_passed_when_it_is_lowered_never_ends_as_torchs() -> None:
+    """torch compares the count by ==: behind a lowered interval the scale grows only once an overflow begins anew."""
+    def scales(lib: Any) -> list[float]:
+        w = lib.ones(1, requires_grad=True)
+        optimizer, scaler = lib.optim.SGD([w], lr=0.125), lib.amp.GradScaler("cpu", **{**HOW, "growth_interval": 5})
+        found = []
+        for turn, factor in enumerate([1.0, 1.0, 1.0, 1.0, 1.0, float("inf"), 1.0, 1.0, 1.0]):
+            if turn == 3:
+                scaler.set_growth_interval(2)
+            optimizer.zero_grad()
+            scaler.scale((w * factor).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            found += [scaler.get_scale(), scaler.state_dict()["_growth_tracker"]]
+        return found
+    assert scales(genesis) == scales(torch)
+
+
 def test_gradients_can_be_looked_at_before_the_step() -> None:
     for lib in (genesis, torch):
         w = lib.ones(2, requires_grad=True)

@@ -55,6 +55,16 @@ def test_steps_are_torchs(name: str, options: str) -> None:
     assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-9)
 
 
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_search_ends_where_the_steps_evaluations_do(name: str, most: int) -> None:
+    """What was evaluated before the search counts: the first loss of the step, and the searches of its iterations."""
+    for rate in (0.01, 100.0):  # searches that have to go far, forth or back
+        options = {"line_search_fn": "strong_wolfe", "max_iter": 8, "max_eval": most, "lr": rate}
+        ours, theirs = (run(T, *FUNCTIONS[name], options) for T in (genesis, torch))
+        assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-9)
+
+
 def _from_a_flat_place(T: Any) -> list[float]:
     """A step whose slope is within the tolerance, though the gradient is not; then steps down another function."""
     w = T.tensor([1.0, -2.0], dtype=T.float64, requires_grad=True)

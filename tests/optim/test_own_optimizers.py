@@ -240,3 +240,24 @@ def test_a_wrapper_that_calls_no_init_has_its_own_state() -> None:
         w.grad = genesis.ones(2)
         optimizer.step()
     assert w.tolist() == pytest.approx([0.025, 0.025]) and list(optimizer.state[w]) == ["slow"]
+
+
+def test_a_first_state_that_is_not_of_zeros_is_of_the_options_at_the_first_step() -> None:
+    """A state is made ahead of the first step; who looks at it takes it away, and changes what it follows from."""
+    class Warm(genesis.optim.RMSprop):
+        """Begins with a mean of squares that the group tells."""
+
+        def initial_state(self, parameter: Any, group: Any) -> Any:
+            return {**super().initial_state(parameter, group),
+                    "square_avg": (genesis.ones_like if group.get("start") else genesis.zeros_like)(parameter)}
+
+    def stepped(*starts: float) -> list[float]:
+        w = genesis.ones(2, requires_grad=True)
+        optimizer = Warm([{"params": [w], "start": starts[0]}], lr=0.5)
+        for start in starts:
+            assert len(optimizer.state) == 0
+            optimizer.param_groups[0]["start"] = start
+        (w * 3).sum().backward()
+        optimizer.step()
+        return [*w.tolist(), *optimizer.state[w]["square_avg"].tolist()]
+    assert stepped(0.0, 1.0) == stepped(1.0) != stepped(0.0)
