@@ -14,12 +14,14 @@ storages that were written at once (`state.together`). Nothing is kept for a ste
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from genesis.engine.failures import drop, independent_part, units_among
 from genesis.engine.plan_lookup import Superseded
 from genesis.engine.preparation import Flush, prepare
 from genesis.engine.running import Divisible, run
+from genesis.engine.state import engine_state
 from genesis.frontend.storage import Storage
 from genesis.ir.interrupting import keeps_pending
 from genesis.ir.node import Node
@@ -42,7 +44,10 @@ def is_divisible(asked: Sequence[Storage], step: Wrote | None, flush: Flush) -> 
     part = independent_part(flush, asked or written)
     if not part.issuperset(_storages(flush)):
         return True
-    return len(_before(written, flush, part)) + bool(written) + any(map(_is_value, flush.outputs)) > 1
+    values = [s in asked for s in flush.outputs if _is_value(s)]
+    if values and engine_state.cuts.cutting:  # nobody has asked for them
+        return True
+    return len(_before(written, flush, part)) + bool(written) + len(set(values)) > 1
 
 
 def run_in_parts(whole: Flush, asked: Sequence[Storage], step: Wrote | None) -> bool:
@@ -76,26 +81,60 @@ def _part_run(part: Container[Storage], whole: Flush, asked: Sequence[Storage], 
 
 
 def _run_asked(asked: Sequence[Storage], written: Sequence[Unit], whole: Flush) -> None:
-    """Compute the values that are asked for, then write the contents that are, or all of them if nothing is: each
-    without the other. What a value that fails is made of is written before, statement by statement: one of these may
-    be what fails, and is dropped."""
+    """Compute the values that are asked for, then write the contents that are: each without the other.
+
+    What a value that fails is made of is written before, statement by statement: one of these may be what fails, and is
+    dropped. All else that was written is made if it can be, as in a program that does not fail: a loop would make it
+    longer and longer.
+    """
     values = [s for s in asked if _is_value(s) and not s.settled]
-    if values:
-        made_of = _made_of(values, written, whole)
-        try:
-            _run_values(values, whole, bool(made_of))
-        except Divisible:
-            _run_units(made_of, whole, set())
-            _run_values(values, whole, False)
     contents = [s for s in asked if not _is_value(s)]
-    wanted = _made_of(contents, written, whole) if asked else written
-    if wanted:
-        _run_units(wanted, whole, set())
+    try:
+        if values and engine_state.cuts.cutting:
+            _run_each(values, whole)
+        elif values:
+            made_of = _made_of(values, written, whole)
+            try:
+                _run_values(values, whole, bool(made_of))
+            except Divisible:
+                _run_units(made_of, whole, set())
+                _run_values(values, whole, False)
+        if contents or not asked:
+            _run_units(_made_of(contents, written, whole) if asked else written, whole, set())
+    except Exception as error:
+        if not keeps_pending(error):
+            _write_rest(written, whole)
+        raise
+    _write_rest(written, whole)
+
+
+def _run_each(values: Sequence[Storage], whole: Flush) -> None:
+    """Compute these, which nobody asked for, at once or one by one. One that fails keeps its error for who asks for it;
+    without memory it waits."""
+    try:
+        _run_values(values, whole, len(values) > 1)
+    except Divisible:
+        for value in values:
+            _run_each([value], whole)
+    except (Superseded, NotYet):
+        raise
+    except Exception as error:
+        if keeps_pending(error):
+            raise
+
+
+def _write_rest(units: Sequence[Unit], whole: Flush) -> None:
+    """Write all of these if it can be done at once; else they wait for who reads them."""
+    chosen = [s for unit in units for s in unit if not s.settled]
+    flush = prepare([], chosen, whole.device, _others(chosen, whole)) if chosen else None
+    if flush is not None:
+        with suppress(Divisible):
+            run(flush, lambda _: True)
 
 
 def _run_values(values: Sequence[Storage], whole: Flush, divisible: bool) -> None:
     """Compute these, and write nothing."""
-    flush = prepare([s for s in values if not s.settled], [], whole.device, _others(values, whole))
+    flush = prepare([s for s in values if not s.settled], [], whole.device)
     if flush is not None:
         run(flush, (lambda _: True) if divisible else None)
 

@@ -45,8 +45,8 @@ def test_a_row_a_rank(two: Ranks, tmp_path: Path, how: Any) -> None:
     assert first == second, "all get all rows"
     early, late = first["rows"]
     assert (early.rank, late.rank, early.calls, late.calls) == (0, 1, 3, 3)
-    assert all(row.collectives > 0 and row.kernels > 0 and row.span >= row.collectives + row.kernels
-               for row in (early, late))
+    for row in (early, late):
+        assert row.collectives > 0 and row.kernels > 0 and row.span >= row.collectives + row.kernels, row
     heading, *rows = first["text"].splitlines()
     assert heading.split() == ["Rank", "Time", "Kernels", "Collectives", "Calls", "Rest", "Memory"]
     assert [row.split()[0] for row in rows] == ["0", "1"]
