@@ -1,11 +1,11 @@
 """What of a program that failed can be made without the rest.
 
-A read leaves out what it does not need: that stays pending, and tells its error when it is read. A value needs no
-write: it is computed of what is in memory. Contents need what was written at once with them, and no value: what one has
-read of the memory is copied. A step is one change, which is made or not. What else was pending with it is of statements
-before: a count, an average of the weights that the step is about to overwrite, a batch norm's statistics. As if each
-had run by itself these are made first, in their order, until one fails: that one is dropped, and the step behind it;
-others stay pending.
+A read leaves out what it does not need: that is written behind it if it can be, or stays pending, and tells its error
+when it is read. A value needs no write: it is computed of what is in memory. Contents need what was written at once
+with them, and no value: what one has read of the memory is copied. A step is one change, which is made or not. What
+else was pending with it is of statements before: a count, an average of the weights that the step is about to
+overwrite, a batch norm's statistics. As if each had run by itself these are made first, in their order, until one
+fails: that one is dropped, and the step behind it; others stay pending.
 
 The parts are found from what is there anyway: which contents are made of which nodes and memories, and the numbers of
 storages that were written at once (`state.together`). Nothing is kept for a step that can be made.
@@ -128,7 +128,7 @@ def _write_rest(units: Sequence[Unit], whole: Flush) -> None:
     chosen = [s for unit in units for s in unit if not s.settled]
     flush = prepare([], chosen, whole.device, _others(chosen, whole)) if chosen else None
     if flush is not None:
-        with suppress(Divisible):
+        with suppress(Divisible, NotYet):
             run(flush, lambda _: True)
 
 
@@ -185,7 +185,7 @@ def _run_units(units: Sequence[Unit], whole: Flush, step: set[Storage]) -> None:
 def _before(written: Sequence[Storage], flush: Flush, part: Container[Storage]) -> list[Unit]:
     """What of the part was written by other statements than the step which wrote to these storages, in order."""
     changed = _with_users(written, flush)
-    pending = [s for s in flush.live if s in part and s not in changed and (s.cell is not None or s.writes)]
+    pending = [s for s in flush.live if s in part and s not in changed and not _is_value(s)]
     unit_of = {s: [s] for s in pending}
     for together in units_among(pending):
         joined = list(dict.fromkeys([s for one in together for s in unit_of[one]]))

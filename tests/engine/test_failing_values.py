@@ -10,7 +10,9 @@ import pytest
 
 import genesis
 from genesis import nn, optim
+from genesis.engine import in_parts
 from genesis.nn import functional as F
+from genesis.runtime.contexts import NotYet
 from tests.engine.test_failed_steps import FAULTS, Tensor, device  # noqa: F401 (a fixture)
 
 ERRORS: Final = (IndexError, RuntimeError, MemoryError)
@@ -35,6 +37,18 @@ def outcome(read: Callable[[], object]) -> object:
         return read()
     except ERRORS:
         return "raises"
+
+
+def counted(compiled: bool) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """A memory of zeros, and what takes an element of it before it adds 1 to all."""
+    memory = genesis.zeros(2)
+    genesis.eval(memory)
+
+    def taken(index: Tensor) -> Tensor:
+        found = memory[index]
+        memory.add_(1)
+        return found
+    return memory, genesis.compile(taken) if compiled else taken
 
 
 @pytest.mark.parametrize("first", ["the value", "the memory", "another value"])
@@ -80,14 +94,7 @@ def test_updates_and_values_before_and_behind_the_one_that_fails_are_right(order
                                                                            compiled: bool) -> None:
     """The eight updates were dropped where the sixth value was read, which left the eighth's value beside old memory;
     the third raised the sixth's error."""
-    memory = genesis.zeros(2)
-    genesis.eval(memory)
-
-    def taken(index: Tensor) -> Tensor:
-        found = memory[index]
-        memory.add_(1)
-        return found
-    call = genesis.compile(taken) if compiled else taken
+    memory, call = counted(compiled)
     found = [call(genesis.tensor([9 if i == 5 else 0])) for i in range(8)]
     for each in (*order, "memory"):
         got = outcome((memory if each == "memory" else found[each]).tolist)
@@ -118,6 +125,24 @@ def test_a_step_behind_a_metric_that_fails_is_made(make: Callable[[Any], Any], c
             assert (outcome(metric.item) == "raises") == (bad and turn != 1)
         return tuple(p.tolist() for p in net.parameters())
     assert trained(True) == trained(False)
+
+
+def test_a_value_is_there_though_what_is_written_behind_it_cannot_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its reader was told that the device owes a launch, which is for who reads the memory."""
+    w = genesis.ones(2)
+    genesis.eval(w)
+    bad = w[genesis.tensor([9])]
+    w.add_(1)
+    after, run = w.sum(), in_parts.run
+
+    def owing(flush: Any, divisible: Any = None) -> Any:
+        if flush.updates:
+            raise NotYet("an earlier launch comes first")
+        return run(flush, divisible)
+    with monkeypatch.context() as patch:
+        patch.setattr(in_parts, "run", owing)
+        assert after.item() == 4
+    assert w.tolist() == [2, 2] and outcome(bad.tolist) == "raises"
 
 
 def test_a_metric_that_nobody_reads_stops_no_loop() -> None:
@@ -164,14 +189,7 @@ def test_a_read_tells_its_own_error_and_not_that_of_a_write_beside_it(faults: li
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_loop_that_reads_its_failing_value_goes_on_writing(compiled: bool) -> None:
     """Each read left one more write pending: 600 turns took 7.8 s."""
-    memory = genesis.zeros(2)
-    genesis.eval(memory)
-
-    def taken(index: Tensor) -> Tensor:
-        found = memory[index]
-        memory.add_(1)
-        return found
-    call = genesis.compile(taken) if compiled else taken
+    memory, call = counted(compiled)
     for turn in range(12):
         assert outcome(call(genesis.tensor([9])).tolist) == "raises"
         assert memory.storage.settled, turn
