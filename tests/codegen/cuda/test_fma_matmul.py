@@ -178,23 +178,25 @@ SHAPES = [(4096, 4096, 4096, 12), (4001, 4099, 4097, 21), (256, 512, 384, 4), (1
 """(rows, depth, columns, multiply-adds for each read); the first is streamed."""
 
 
-ODD_SPILLED = {"nn": 16, "nt": 144}
-"""Bytes that a thread keeps outside of registers where rows begin anywhere (4001 × 4099 × 4097 by its 255 registers):
-too many, and to be mended (docs/open_ends.md)."""
+SPILL = [((4001, 4099, 4097, 21), layout) for layout in ("nn", "nt")]
+"""Products whose rows begin anywhere that keep 16 and 144 bytes a thread outside of its 255 registers: known, and to be
+mended (docs/open_ends.md)."""
 
 
 @by_default("shape10-tn", "shape15-tt")
 @pytest.mark.parametrize(("shape", "layout"), sweep_but(
     lambda shape, layout: SHAPES.index(shape) == list(LAYOUTS).index(layout), SHAPES, LAYOUTS))
-def test_machine_code(shape: tuple[int, int, int, int], layout: str, tmp_path: Path) -> None:
-    """Nothing is kept in memory, but for addresses of rows that begin anywhere. Shared memory is read four numbers at a
-    time (two where a thread has but two rows), each for so many multiply-adds and more."""
+def test_machine_code(shape: tuple[int, int, int, int], layout: str, tmp_path: Path,
+                      request: pytest.FixtureRequest) -> None:
+    """Nothing of the loop is kept in memory. Shared memory is read four numbers at a time (two where a thread has but
+    two rows), each for so many multiply-adds and more."""
+    if (shape, layout) in SPILL:
+        request.applymarker(pytest.mark.xfail(strict=True, reason="it spills"))
     *sizes, each = shape
     operands, node = product(*sizes, float32, layout)
     text = ptx_of(kernel_of(operands, node))
     said = remarks(text, tmp_path)
-    stack, stores = (int(number) for number in re.findall(r"(\d+) bytes (?:stack frame|spill stores)", said))
-    assert max(stack, stores) <= (ODD_SPILLED.get(layout, 0) if sizes == [4001, 4099, 4097] else 0), said
+    assert "0 bytes spill stores" in said and "0 bytes stack frame" in said, said
     loop = loop_of(text)
     reads = [line for line in loop if "ld.shared" in line]
     assert reads and all(f"ld.shared.v{4 if each > 8 else ''}" in line for line in reads)
